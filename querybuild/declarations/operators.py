@@ -8,7 +8,7 @@ would write it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -54,6 +54,10 @@ class OperatorRow(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     is_text: whether the column is cast to text.
     schema: the JSON Schema of the val, if it is not that of its type.
     only_null: which attributes only accept null.
+    matches_null: whether it may match null although it has no `on_null`: it does for an empty list.
+    is_pattern: whether the val is a regular expression: only PostgreSQL knows which ones are valid, and a match may
+        take long.
+    compares_columns: whether it compares each column of a key.
     """
 
     name: str
@@ -68,6 +72,9 @@ class OperatorRow(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     is_text: bool = False
     schema: JsonSchema | None = None
     only_null: Applies = lambda _: False
+    matches_null: bool = False
+    is_pattern: bool = False
+    compares_columns: bool = False
 
     def value_type_of(self, attribute: Attribute) -> ColumnType:
         """Return the type of the val, or of its items for a list operator."""
@@ -196,7 +203,7 @@ def _is_same(column: Term, bound: Term) -> Criterion:
 
 OPERATORS: tuple[OperatorRow, ...] = (
     # "t0"."age"=$1
-    OperatorRow(name="eq", applies=_is_plain, criterion=_EQ, on_field=_EQ),
+    OperatorRow(name="eq", applies=_is_plain, criterion=_EQ, on_field=_EQ, compares_columns=True),
     # "t0"."age"<>$1
     OperatorRow(name="ne", applies=_is_plain, criterion=_NE, on_field=_NE),
     # "t0"."age"<$1
@@ -212,13 +219,16 @@ OPERATORS: tuple[OperatorRow, ...] = (
         criterion=lambda column, low, high: Template("{} BETWEEN {} AND {}", column, low, high),
     ),
     # "t0"."age"=ANY($1)
-    OperatorRow(name="in_", aliases=("in",), arity="list", applies=_is_scalar, criterion=equals_any),
+    OperatorRow(
+        name="in_", aliases=("in",), arity="list", applies=_is_scalar, criterion=equals_any, compares_columns=True
+    ),
     # "t0"."age"<>ALL($1)
     OperatorRow(
         name="notin_",
         arity="list",
         applies=_is_scalar,
         criterion=lambda column, bound: Template("{}<>ALL({})", column, bound),
+        matches_null=True,
     ),
     # ("t0"."words"&&$1 AND cardinality($1)>0): the list contains the string, or the two lists overlap. For an empty
     # list it is false and never null, so that `not` of it matches everything, like notin_ with an empty list
@@ -231,7 +241,7 @@ OPERATORS: tuple[OperatorRow, ...] = (
         on_field=_infix("&&"),
     ),
     # (NOT "t0"."words"&&$1 OR cardinality($1)=0): an empty list excludes nothing, not even null
-    OperatorRow(name="notin_", arity="list", applies=_is_array, criterion=_overlaps_none),
+    OperatorRow(name="notin_", arity="list", applies=_is_array, criterion=_overlaps_none, matches_null=True),
     # "t0"."age" IS NULL, ("t0"."age"=$1 AND "t0"."age" IS NOT NULL)
     # with another column: "t0"."age" IS NOT DISTINCT FROM "t0"."id", which is true of two nulls
     OperatorRow(name="is_", applies=_has_one_value, criterion=_is_same, on_null=_is_null, on_field=_SAME),
@@ -310,6 +320,7 @@ OPERATORS: tuple[OperatorRow, ...] = (
         prepare=_regular_expression,
         is_text=True,
         schema={"type": "string", "format": "regex", "maxLength": MAX_PATTERN},
+        is_pattern=True,
     ),
     # "t0"."nights"@>CAST(CAST($1 AS TEXT) AS pg_catalog.daterange)
     OperatorRow(name="contains", applies=_is_in(CONTAINED), value_type=CONTAINED.__getitem__, criterion=_infix("@>")),
@@ -339,6 +350,16 @@ OPERATORS: tuple[OperatorRow, ...] = (
         criterion=lambda column, words: Template("{}@@websearch_to_tsquery({})", column, words),
     ),
 )
+
+
+def _names(rows: Iterable[OperatorRow]) -> frozenset[str]:
+    return frozenset([name for row in rows for name in (row.name, *row.aliases)])
+
+
+NULL_OPERATORS = _names(row for row in OPERATORS if row.matches_null or row.on_null is not None)
+"""The names of those that may match null."""
+PATTERN_OPERATORS = _names(row for row in OPERATORS if row.is_pattern)
+"""The names of those whose val is a regular expression."""
 
 
 def _contains_json(attribute: Attribute, column: Term, bound: Term, name: str) -> tuple[Criterion, list[Any]]:
@@ -387,5 +408,4 @@ def operator_names(attribute: Attribute) -> tuple[str, ...]:
 def all_names() -> frozenset[str]:
     """Return the names of all operators, including those of relationships, to distinguish unknown from misplaced
     ones."""
-    rows = {name for row in OPERATORS for name in (row.name, *row.aliases)}
-    return frozenset(rows | {JSONB_CONTAINS.name, "any", "has"})
+    return _names(OPERATORS) | {JSONB_CONTAINS.name, "any", "has"}

@@ -12,7 +12,14 @@ from typing import Any, Literal
 from querybuild.declarations.arrays import split_list
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.json_texts import JsonFault, dump_json, load_json
-from querybuild.declarations.operators import Arity, OperatorRow, all_names, find_operator, operator_names
+from querybuild.declarations.operators import (
+    NULL_OPERATORS,
+    Arity,
+    OperatorRow,
+    all_names,
+    find_operator,
+    operator_names,
+)
 from querybuild.declarations.resource import Attribute, Operator, Relationship, Resource, ToOne, link_of
 from querybuild.declarations.values import ValueFault, str_of
 from querybuild.errors import ApiError, listed, nearest, quoted, shortened
@@ -31,9 +38,6 @@ ReadValue = Callable[[Any], list[Any]]
 
 NULL_TEXT = "null"
 """The text for null in a simple filter, if the operator accepts null."""
-
-_MATCH_NULL = ("is_", "isnot", "notin_")
-"""Operators that may match null: `notin_` does with an empty list."""
 
 MAX_JOINED_STEPS = 8
 """How many conditions over relationships PostgreSQL's planner may turn into joins. It searches for the best order of
@@ -194,7 +198,7 @@ class ConditionPlanner:
     def _is_value(self, node: FieldFilter, relationship: ToOne) -> bool:
         """Return whether the related id is planned as a value, which is null if there is no related row. An EXISTS is
         used if the key is in the related row and null means false: then PostgreSQL can begin with the related row."""
-        matches_null = node.field is not None or node.op in _MATCH_NULL
+        matches_null = node.field is not None or node.op in NULL_OPERATORS
         return self.holds_id(relationship) or self._is_negated or matches_null
 
     def id_of(self, relationship: ToOne, resource: Resource, alias: str) -> ColumnRef:

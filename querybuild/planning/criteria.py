@@ -14,7 +14,7 @@ import msgspec
 from querybuild.declarations.access import Claim, Now, PrincipalValue, Subject
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.json_texts import JsonFault, check_text, dump_json, load_json
-from querybuild.declarations.operators import Arity
+from querybuild.declarations.operators import PATTERN_OPERATORS, Arity
 from querybuild.declarations.resource import Attribute, Relationship, Resource
 from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, shortened
@@ -126,7 +126,7 @@ class CriteriaPlanner(ConditionPlanner):
     def slots(self, node: FieldFilter, read: ReadValue, attribute: Attribute, arity: Arity) -> tuple[Slot, ...]:
         if not comes_from_principal(node.val):
             return super().slots(node, read, attribute, arity)
-        if node.op == "match":
+        if node.op in PATTERN_OPERATORS:
             raise ValueFault("a constant, because only PostgreSQL knows which patterns are valid")
         self.reads.append(principal_read(len(self.values), node.val, read, attribute, arity))
         return tuple([Slot("context", self.slot(None)) for _ in range(2 if arity == "pair" else 1)])

@@ -187,7 +187,7 @@ def _is_telling(condition: Condition) -> bool:
     match condition:
         case Test(operator=operator, left=left, right=right):
             columns = [left] if right is None else [left, right]
-            return operator.name == "match" or any(one.attribute.sql is not None for one in columns)
+            return operator.is_pattern or any(one.attribute.sql is not None for one in columns)
         case CustomTest(operator=operator):
             return operator is not JSONB_CONTAINS
         case Logic(items=items):
@@ -346,7 +346,7 @@ def _test(test: Test, binds: Binds) -> Criterion:
 
 def _is_split(test: Test, attribute: KeyAttribute) -> bool:
     """Return whether each column of a key is compared, so that an index can be used."""
-    return attribute.is_split and test.left.rows is None and test.operator.name in ("eq", "in_")
+    return attribute.is_split and test.left.rows is None and test.operator.compares_columns
 
 
 def _as_text(column: ColumnRef, binds: Binds) -> Term:

@@ -13,7 +13,7 @@ from typing import NoReturn
 import asyncpg
 from asyncpg import exceptions as pg
 
-from querybuild.declarations.operators import all_names
+from querybuild.declarations.operators import PATTERN_OPERATORS, all_names
 from querybuild.declarations.resource import Resource, link_of, own_key_of
 from querybuild.declarations.types import ColumnType
 from querybuild.errors import ApiError, AttributeFault, RelatedNotFound, RequiredLink, listed, quoted, related_not_found
@@ -58,7 +58,7 @@ def _is_suspect(one: AskedFilter, error: Exception) -> bool:
     if not isinstance(error, REFUSED) and is_value_refused(error):
         return bool(one.checked)
     if isinstance(error, PARSED):
-        return isinstance(error, INTERNAL) and one.op == "match"
+        return isinstance(error, INTERNAL) and one.op in PATTERN_OPERATORS
     state = _state(error)
     if one.op not in all_names():
         return True
@@ -81,7 +81,7 @@ def _state(error: Exception) -> str:
 
 
 _SUSPECTS: dict[str, frozenset[str]] = {
-    "2201B": frozenset({"match"}),
+    "2201B": PATTERN_OPERATORS,
     # Errors of arithmetic, substrings, subscripts, and of LIKE patterns that end in a backslash. No filter causes them.
     **dict.fromkeys(("22012", "2201E", "2201F", "2201G", "22011", "2202E", "22025"), frozenset()),
 }

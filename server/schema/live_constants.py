@@ -92,7 +92,7 @@ def _compared(resource: Resource, name: str, op: str, val: Any) -> Iterator[_Con
     row = None if attribute is None else find_operator(attribute, op)
     if attribute is None or not isinstance(row, OperatorRow):
         return
-    if op == "match":
+    if row.is_pattern:
         yield _Constant("'' ~ $1", val, f"the pattern {quoted(val)}")
         return
     value_type: ColumnType = row.value_type_of(attribute)
