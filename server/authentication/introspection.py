@@ -28,10 +28,10 @@ from server.settings import Settings
 KEEP_SECONDS = 30.0
 """How long an answer is kept. So long a token may still be accepted after it was revoked."""
 
-MAX_ASKING = 100
+MAX_REQUESTS = 100
 """How many tokens are asked about at once."""
 
-MAX_ASKING_PER_CLIENT = MAX_ASKING // 2
+MAX_REQUESTS_OF_CLIENT = MAX_REQUESTS // 2
 """How many of them one client may send, so that one who invents tokens does not keep out the others."""
 
 log = logging.getLogger("server")
@@ -53,7 +53,7 @@ class Introspector:
         self._fetcher = fetcher
         self._cache = cache
         self._refused: BoundedCache[float] = BoundedCache(MAX_ENTRIES, MAX_BYTES)
-        self._asking: dict[bytes, asyncio.Task[Verified]] = {}
+        self._pending: dict[bytes, asyncio.Task[Verified]] = {}
         self._by_client: Counter[str] = Counter()
         self._was_reached = True
 
@@ -64,21 +64,21 @@ class Introspector:
             if refused_until > time.monotonic():
                 raise InvalidToken("The token is not active.")
             self._refused.discard(digest)
-        asking = self._asking.get(digest)
-        if asking is None:
+        task = self._pending.get(digest)
+        if task is None:
             client = current_client.get() or ""
-            if len(self._asking) >= MAX_ASKING or self._by_client[client] >= MAX_ASKING_PER_CLIENT:
+            if len(self._pending) >= MAX_REQUESTS or self._by_client[client] >= MAX_REQUESTS_OF_CLIENT:
                 raise AuthUnavailable("Too many tokens are being verified; try again.")
             self._by_client[client] += 1
             # In an empty context: other requests may wait for it, too.
-            asking = asyncio.get_running_loop().create_task(self._ask(token, digest), context=Context())
-            self._asking[digest] = asking
-            asking.add_done_callback(lambda done: self._asked(digest, client, done))
-        await asyncio.wait((asking,))
-        return asking.result().principal
+            task = asyncio.get_running_loop().create_task(self._ask(token, digest), context=Context())
+            self._pending[digest] = task
+            task.add_done_callback(lambda done: self._end(digest, client, done))
+        await asyncio.wait((task,))
+        return task.result().principal
 
-    def _asked(self, digest: bytes, client: str, done: asyncio.Task[Verified]) -> None:
-        del self._asking[digest]
+    def _end(self, digest: bytes, client: str, done: asyncio.Task[Verified]) -> None:
+        del self._pending[digest]
         self._by_client[client] -= 1
         if not self._by_client[client]:
             del self._by_client[client]

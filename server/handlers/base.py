@@ -35,7 +35,7 @@ from server.errors import (
 )
 from server.handlers.identifying import Identifying
 from server.http import compression
-from server.http.answering import Exchange, http_date
+from server.http.answering import http_date
 from server.http.headers import Headers
 from server.http.negotiation import ANY, MEDIA_TYPE, MediaType, check_accept, check_content_type
 from server.http.request import Request
@@ -450,13 +450,6 @@ class Handler(Identifying):
         self.exchange.end_after_answer()
         self.answer_error(self.cancel_scope.timeout_error())
 
-    def evict(self, why: str) -> None:
-        """Close the connection at once, and log the reason."""
-        log.warning("request %s: closed, %s", self.request_id, why)
-        if self.is_arriving:
-            self.drop_body()
-        self._close()
-
     def shutdown(self) -> None:
         """Close the connection after this answer. Do not wait long for the rest of a body."""
         self.exchange.end_after_answer()
@@ -465,17 +458,7 @@ class Handler(Identifying):
     def _close_half_body(self) -> None:
         """Close the connection if the body is incomplete. The body of a refused request has its own limit."""
         if self.is_arriving:
-            self._close()
-
-    def _close(self) -> None:
-        self.exchange.close()
-
-    @property
-    def exchange(self) -> Exchange:
-        """The exchange of this request on its connection."""
-        connection = self.request.connection
-        assert isinstance(connection, Exchange)
-        return connection
+            self.exchange.close()
 
 
 class NotFoundHandler(Handler):

@@ -6,16 +6,20 @@ It must not know: documents, the database.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from querybuild.errors import ApiError, release_frames
 from server.engine import Engine
 from server.errors import BodyTooLarge, Overloaded
+from server.http.answering import Exchange
 from server.http.request import Request
 from server.limits.running import Running
 from server.observing.telemetry import ObservedHandler
 from server.routes import Method
+
+log = logging.getLogger("server")
 
 MAX_CHUNKS = 1024
 """How many chunks of a body are kept before they are joined. A chunk takes 33 bytes more than its content, which may be
@@ -27,6 +31,8 @@ class Receiving(ObservedHandler):
 
     request: Request
     engine: Engine
+    answer_error: Callable[[BaseException], None]
+    """Sends an exception as an error document."""
     _method: Method
     """The row of the route table for the method of the request."""
     # A request without a body never sets the following.
@@ -96,13 +102,19 @@ class Receiving(ObservedHandler):
         lengths = self.request.headers.by_name.get("Content-Length")
         return int(lengths[0]) if lengths else 0
 
-    def answer_error(self, error: BaseException) -> None:
-        """Send an exception as an error document."""
-        raise NotImplementedError
-
     def evict(self, why: str) -> None:
         """Close the connection at once, and log the reason."""
-        raise NotImplementedError
+        log.warning("request %s: closed, %s", self.request_id, why)
+        if self.is_arriving:
+            self.drop_body()
+        self.exchange.close()
+
+    @property
+    def exchange(self) -> Exchange:
+        """The exchange of this request on its connection."""
+        connection = self.request.connection
+        assert isinstance(connection, Exchange)
+        return connection
 
     def _too_large(self) -> ApiError:
         return BodyTooLarge(f"A body has at most {self.engine.settings.max_body_bytes} bytes.")

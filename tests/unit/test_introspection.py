@@ -30,7 +30,7 @@ class Slow:
 
 
 async def test_a_client_that_sends_many_tokens_does_not_keep_out_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(introspection, "MAX_ASKING_PER_CLIENT", 2)
+    monkeypatch.setattr(introspection, "MAX_REQUESTS_OF_CLIENT", 2)
     slow, settings = Slow(), Settings(auth_introspection_url="https://issuer.example/introspect")
     fetcher: Any = slow
     asked = Introspector(settings, AuthFiles(client_secret=b"secret"), fetcher, TokenCache())

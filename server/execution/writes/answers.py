@@ -30,7 +30,9 @@ LINKAGE_BYTES = 512
 
 
 class Answer(Generic[Result]):
-    """Makes the result of a request from the outcomes of its writes."""
+    """Makes the result of a request from the outcomes of its writes. result: complete when all writes are done."""
+
+    result: Result
 
     is_sure = True
     """Whether the rows that the statements of the writes return are all that the answer needs, and making it cannot
@@ -44,8 +46,7 @@ class Answer(Generic[Result]):
         return None
 
     async def read_last(self, connection: Connection, row_id: Any) -> None:
-        """Read what the answer shows of the written row with `last`."""
-        raise NotImplementedError
+        """Read what the answer shows of the written row with `last`, if there is one."""
 
     def begin(self) -> None:
         """Forget the outcomes so far, because the writes begin again."""
@@ -57,32 +58,24 @@ class Answer(Generic[Result]):
     def refused(self, error: ApiError | HTTPError, places: range) -> None:
         """Say in the error which of the writes it is about."""
 
-    def finish(self) -> Result:
-        """Return the result."""
-        raise NotImplementedError
-
 
 class Nothing(Answer[None]):
     """Shows nothing of what was written."""
 
-    def finish(self) -> None:
-        return None
+    result = None
 
 
 class Ids(Answer[list[Any]]):
     """Shows the ids of the written rows."""
 
     def __init__(self) -> None:
-        self._ids: list[Any] = []
+        self.begin()
 
     def begin(self) -> None:
-        self._ids = []
+        self.result = []
 
     async def add(self, places: range, outcomes: Sequence[WrittenRow], connection: Connection | None) -> None:
-        self._ids += [outcome.id for outcome in outcomes]
-
-    def finish(self) -> list[Any]:
-        return self._ids
+        self.result += [outcome.id for outcome in outcomes]
 
 
 class ReadBack(Answer[tuple[Any, ReadResult | None]]):
@@ -102,7 +95,7 @@ class ReadBack(Answer[tuple[Any, ReadResult | None]]):
             self.last = read.ready.statements.at_once or read.ready.statements.primary
 
     async def read_last(self, connection: Connection, row_id: Any) -> None:
-        self._result = row_id, await self._read_result(connection, row_id)
+        self.result = row_id, await self._read_result(connection, row_id)
 
     def shown(self, place: int) -> Node | None:
         return self._node
@@ -123,7 +116,7 @@ class ReadBack(Answer[tuple[Any, ReadResult | None]]):
             result = await self._read_result(connection, outcome.id)
         if connection is not None and result is not None:
             await check_size(read, result, self._engine)
-        self._result = outcome.id, result
+        self.result = outcome.id, result
 
     async def _read_result(self, connection: Connection, row_id: Any) -> ReadResult | None:
         """Return the rows of the document, or None if the written row may not be read."""
@@ -140,9 +133,6 @@ class ReadBack(Answer[tuple[Any, ReadResult | None]]):
                 return None
             raise
         return result
-
-    def finish(self) -> tuple[Any, ReadResult | None]:
-        return self._result
 
 
 def _is_small_page(read: PreparedRead, engine: Engine) -> bool:
@@ -179,7 +169,7 @@ class Objects(Answer[list[bytes | None]]):
         return bare.node if is_shown else None
 
     def begin(self) -> None:
-        self._objects: list[bytes | None] = []
+        self.result = []
         self._left_bytes = self._engine.settings.max_answer_bytes
 
     async def add(self, places: range, outcomes: Sequence[WrittenRow], connection: Connection | None) -> None:
@@ -191,7 +181,7 @@ class Objects(Answer[list[bytes | None]]):
                 begin = len(encoded)
                 found = self._with_unreadable(found, outcomes[begin:], places[begin:])
             encoded += found
-        self._objects += encoded
+        self.result += encoded
         self._left_bytes -= sum([len(one) for one in encoded if one is not None])
         if connection is not None and self._left_bytes < 0:
             raise answer_too_large(self._engine.settings.max_answer_bytes)
@@ -220,9 +210,6 @@ class Objects(Answer[list[bytes | None]]):
     def refused(self, error: ApiError | HTTPError, places: range) -> None:
         pointer = self.operations[places.start].pointer if len(places) == 1 else POINTER
         set_pointer(error, pointer)
-
-    def finish(self) -> list[bytes | None]:
-        return self._objects
 
 
 def set_pointer(error: ApiError | HTTPError, pointer: str) -> None:

@@ -100,7 +100,7 @@ class Transaction:
                 answer.refused(error, places)
                 raise
             begin = places.stop
-        return answer.finish()
+        return answer.result
 
     async def _check_written(self, planned: Sequence[PlannedWrite], outcomes: Sequence[WrittenRow]) -> None:
         """Check that the rules allow the written rows as they are now. This is before the next write: a row that must

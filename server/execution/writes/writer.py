@@ -75,7 +75,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
                     self.on_commit([outcome.id for outcome in outcomes])
                 if answer.last is None:
                     await answer.add(range(len(writes)), outcomes, None)
-                return answer.finish()
+                return answer.result
         return await self._run_transaction(writes, answer)
 
     async def create_rows(self, rows: PreparedRows) -> list[bytes] | None:
