@@ -36,12 +36,13 @@ class Key(msgspec.Struct, frozen=True):
     """The columns of an id, or those that refer to a row, in the order of its id. Its value is always an id.
 
     types: those of the parts of the id. referenced: set if the columns do not have the id, but other unique values of
-    the row. Then the types are not known.
+    the row. Then the types are not known. is_mixed: whether the columns and the id are integers of different types.
     """
 
     columns: tuple[str, ...]
     types: tuple[ColumnType, ...]
     referenced: Referenced | None = None
+    is_mixed: bool = False
 
     @property
     def is_composite(self) -> bool:
@@ -59,9 +60,10 @@ class Key(msgspec.Struct, frozen=True):
         return len(self.columns) > 1 or (self.referenced is None and self.types[0].id_type.id_text is not None)
 
 
-def referring(columns: tuple[str, ...], referenced: Key) -> Key:
-    """Return the key of the columns that refer to another key."""
-    return Key(columns, referenced.types)
+def referring(columns: tuple[str, ...], referenced: Key, own_types: tuple[ColumnType, ...] = ()) -> Key:
+    """Return the key of the columns that refer to another key. own_types: those of the columns, if they are other
+    integers."""
+    return Key(columns, referenced.types, is_mixed=bool(own_types))
 
 
 def split_id(text: str) -> list[str] | None:

@@ -15,7 +15,7 @@ from querybuild.declarations.access import ANYONE, Allow, Audience
 from querybuild.declarations.hooks import NO_HOOKS, Hooks
 from querybuild.declarations.id_types import IdType
 from querybuild.declarations.keys import Key, Referenced, composite_type, id_value, referring
-from querybuild.declarations.terms import cast_from_text
+from querybuild.declarations.terms import cast_as, cast_from_text
 from querybuild.declarations.types import BIGINT, ColumnType
 
 RESOURCE_METHODS = frozenset({"list", "create", "detail", "update", "delete"})
@@ -184,12 +184,16 @@ class Link(msgspec.Struct, frozen=True, eq=False):
 
     source: the column with the id of this side. target: the column with the id of the other side. A tuple of columns
     for an id with several parts.
+    source_types, target_types: what the server finds out: the types of these columns, if they are other integers than
+    the id.
     """
 
     table: str
     source: Names
     target: Names
     schema: str | None = None
+    source_types: tuple[ColumnType, ...] = ()
+    target_types: tuple[ColumnType, ...] = ()
 
     @property
     def source_columns(self) -> tuple[str, ...]:
@@ -219,6 +223,7 @@ class ToOne(msgspec.Struct, frozen=True, eq=False):
     includable, filterable: whether include, and filters and sorts, may use it.
     read_by: for whom it exists. write_by: who of these may write it.
     description: what it means, for readers of the API.
+    key_types: what the server finds out: the types of its columns, if they are other integers than the id.
     """
 
     name: str
@@ -237,6 +242,7 @@ class ToOne(msgspec.Struct, frozen=True, eq=False):
     write_by: Audience | tuple[Audience, ...] = ANYONE
     description: str = ""
     columns: tuple[str, ...] = ()
+    key_types: tuple[ColumnType, ...] = ()
 
     @property
     def is_to_many(self) -> bool:
@@ -275,7 +281,7 @@ class ToMany(msgspec.Struct, frozen=True, eq=False):
     foreign_key: the column of the other table with the id of this resource. A tuple for an id with several parts.
     references: the unique columns of the own table that these refer to, if they are not the id.
     through: instead, a link table.
-    methods, includable, filterable, read_by, write_by, description: as for ToOne.
+    methods, includable, filterable, read_by, write_by, description, key_types: as for ToOne.
     """
 
     name: str
@@ -289,6 +295,7 @@ class ToMany(msgspec.Struct, frozen=True, eq=False):
     read_by: Audience | tuple[Audience, ...] = ANYONE
     write_by: Audience | tuple[Audience, ...] = ANYONE
     description: str = ""
+    key_types: tuple[ColumnType, ...] = ()
 
     @property
     def is_to_many(self) -> bool:
@@ -329,7 +336,7 @@ def referring_key(relationship: Relationship, columns: tuple[str, ...], referenc
     """Return the key of the columns that refer to the rows of a resource. Its value is the id of such a row."""
     unique = relationship.referenced_columns
     if not unique:
-        return referring(columns, referenced.id.key)
+        return referring(columns, referenced.id.key, relationship.key_types)
     return Key(columns, (), Referenced(referenced.table, referenced.schema, referenced.id.key, unique))
 
 
@@ -340,7 +347,8 @@ def link_of(relationship: Relationship) -> Link | None:
 
 def inverse_link(link: Link) -> Link:
     """Return the link table seen from its other side."""
-    return Link(link.table, source=link.target, target=link.source, schema=link.schema)
+    types = {"source_types": link.target_types, "target_types": link.source_types}
+    return Link(link.table, source=link.target, target=link.source, schema=link.schema, **types)
 
 
 class Resource(msgspec.Struct, frozen=True, eq=False):
@@ -424,6 +432,11 @@ def id_attribute(resource: Resource, key: Key, nullable: bool) -> Attribute:
     if key.referenced is not None and key.referenced.id.is_text:
         # The text of the id is looked up, so nothing is converted to the type of its column.
         column_type = msgspec.structs.replace(column_type, bound=None, sql_type="", is_ordered=False)
+    if key.is_mixed and not key.is_composite:
+        sql_name = column_type.sql_names[0]
+        column_type = msgspec.structs.replace(
+            column_type, bound=cast_as(sql_name), bound_array=cast_as(f"{sql_name}[]")
+        )
     if key.is_composite or key.referenced is not None:
         return KeyAttribute("id", column_type, nullable=nullable, key=key)
     return Attribute("id", column_type, column=key.columns[0], nullable=nullable)

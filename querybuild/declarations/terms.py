@@ -65,6 +65,11 @@ def as_texts(column: Term) -> Term:
     return functions.Cast(column, "TEXT[]")
 
 
+def cast_as(sql_type: str) -> Callable[[Term], Term]:
+    """Return the cast of a parameter: `CAST($1 AS int4)`."""
+    return lambda parameter: Template("CAST({} AS " + escaped_braces(sql_type) + ")", parameter)
+
+
 def equals_any(term: Term, array: Term) -> Criterion:
     """Return `"t0"."id"=ANY($1)`. The statement is the same for a list of any length."""
     return Template("{}=ANY({})", term, array)

@@ -105,8 +105,8 @@ def open_related(
     target, alias = catalog.target(relationship), aliases[-1]
     own, link = own_key_of(relationship), link_of(relationship)
     if link is not None:
-        near = resource.id.key, referring(link.source_columns, resource.id.key)
-        far = referring(link.target_columns, target.id.key), target.id.key
+        near = resource.id.key, referring(link.source_columns, resource.id.key, link.source_types)
+        far = referring(link.target_columns, target.id.key, link.target_types), target.id.key
         return open_rows(target, alias, context, parent, through=LinkRows(link, aliases[0], near, far))
     if own is None:
         theirs = referring_key(relationship, relationship.foreign_columns, resource)

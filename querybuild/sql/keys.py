@@ -4,6 +4,9 @@ What goes out: terms. No other module writes the SQL of a key of several columns
 A key of one column is that column, and its value is one parameter: `"t0"."id"=$1`. If its value is a text
 (`querybuild/declarations/id_types.py`), it is converted: `"t0"."day"=CAST(CAST($1 AS TEXT) AS date)`.
 
+If the column is another integer than the id, the parameter has the type of the id: PostgreSQL would give it that of the
+column, which may be too small: `"t0"."language_id"=CAST($1 AS int4)`.
+
 The value of a key of several columns is the text of the id (`querybuild/declarations/keys.py`). It is split where it is
 compared, so that an index can be used, and joined where it is selected. It is null if a column is null:
 
@@ -81,7 +84,7 @@ def key_parts(parameter: Term, key: Key) -> list[Term]:
         by = is_key(columns_of(REFERENCED), found.id, parameter)
         return [_looked_up([column(REFERENCED, name)], found, by) for name in found.columns]
     if not key.is_composite:
-        return [Template(f"CAST(CAST({{}} AS TEXT) AS {_cast(key.types[0])})", parameter) if key.is_text else parameter]
+        return [_converted(parameter, key)]
     has_text = any(one.is_text for one in key.types)
     return [_part(parameter, index, one, has_text=has_text) for index, one in enumerate(key.types, 1)]
 
@@ -93,7 +96,7 @@ def key_values(array: Term, key: Key) -> Term:
         by = is_any_key(columns_of(REFERENCED), found.id, array)
         return _select([column(REFERENCED, name) for name in found.columns], found, by)
     if not key.is_composite:
-        return Template(f"CAST(CAST({{}} AS TEXT[]) AS {_cast(key.types[0])}[])", array) if key.is_text else array
+        return _converted(array, key, "[]")
     parts = key_parts(Template('"k"'), key)
     listed = ",".join(["{}"] * len(parts))
     return Template(f'SELECT {listed} FROM unnest(CAST({{}} AS TEXT[])) "k"', *parts, array)
@@ -180,6 +183,13 @@ def _id_text(term: Term, column_type: ColumnType) -> Term:
     """Return the text of an id, or of a part of one."""
     id_text = column_type.id_type.id_text
     return Template("CAST({} AS TEXT)", term) if id_text is None else id_text(term)
+
+
+def _converted(parameter: Term, key: Key, array: str = "") -> Term:
+    """Return the value of a key of one column. array: `[]` for an array of values."""
+    if key.is_text:
+        return Template(f"CAST(CAST({{}} AS TEXT{array}) AS {_cast(key.types[0])}{array})", parameter)
+    return Template(f"CAST({{}} AS {_cast(key.types[0])}{array})", parameter) if key.is_mixed else parameter
 
 
 def _cast(column_type: ColumnType) -> str:

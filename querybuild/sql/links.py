@@ -89,7 +89,7 @@ def _lock_related(link: LinkWrite) -> Statement:
     If there are rights, a third column says whether the row may be updated.
     """
     binds, rows = Binds(), table(link.target)
-    of, id_key, key = rows.field, link.target.id.key, _key_of(link)
+    of, id_key, key = rows.field, link.target.id.key, foreign_key_of(link)
     query = PostgreSQLQuery.from_(rows).select(shown_key(of, id_key), shown_key(of, key))
     query = query.select(*is_writable(link.rows, binds))
     meant = is_any_key(of, id_key, binds.request(link.slot))
@@ -114,7 +114,7 @@ def _detach(link: LinkWrite) -> Statement:
 def _attach(link: LinkWrite) -> Statement:
     """Compile `UPDATE "computers" SET "owner_id"=$1 WHERE "id"=ANY($2) AND "owner_id" IS DISTINCT FROM $1`"""
     binds, rows = Binds(), table(link.target)
-    of, key = rows.field, _key_of(link)
+    of, key = rows.field, foreign_key_of(link)
     query = update_of(rows)
     for name, value in zip(key.columns, key_parts(binds(ROW), key), strict=True):
         query = query.set(of(name), value)
@@ -129,7 +129,7 @@ def _attach(link: LinkWrite) -> Statement:
 
 def _is_referable(link: LinkWrite) -> Statement | None:
     """Compile `SELECT 1 FROM "countries" WHERE "id"=$1 AND NOT "code" IS NULL`"""
-    referenced = _key_of(link).referenced
+    referenced = foreign_key_of(link).referenced
     if referenced is None:
         return None
     binds, owners = Binds(), table(link.resource)
@@ -138,7 +138,7 @@ def _is_referable(link: LinkWrite) -> Statement | None:
     return Statement(query.where(key_is_not_null(of, Key(referenced.columns, ()))).get_sql(), binds.slots)
 
 
-def _key_of(link: LinkWrite) -> Key:
+def foreign_key_of(link: LinkWrite) -> Key:
     """Return the columns of the related rows that refer to the owner."""
     return referring_key(link.relationship, link.relationship.foreign_columns, link.resource)
 
@@ -218,9 +218,9 @@ def _find_missing(link: LinkWrite, through: Link) -> Statement:
 
 def _source_of(link: LinkWrite, through: Link) -> Key:
     """Return the columns of the link table that refer to the owner."""
-    return referring(through.source_columns, link.resource.id.key)
+    return referring(through.source_columns, link.resource.id.key, through.source_types)
 
 
 def _target_of(link: LinkWrite, through: Link) -> Key:
     """Return the columns of the link table that refer to the related rows."""
-    return referring(through.target_columns, link.target.id.key)
+    return referring(through.target_columns, link.target.id.key, through.target_types)

@@ -12,13 +12,12 @@ from typing import Any
 
 from pypika.terms import NullValue
 
-from querybuild.declarations.keys import referring
 from querybuild.declarations.resource import link_of
 from querybuild.planning.plan import LinkWrite, Statement, WritePlan
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import table, update_of
 from querybuild.sql.keys import is_any_key, is_key, is_no_key
-from querybuild.sql.links import KEYS, ROW, LinkStatements
+from querybuild.sql.links import KEYS, ROW, LinkStatements, foreign_key_of
 
 
 def compile_at_once(plan: WritePlan, lock: Statement, links: tuple[LinkStatements, ...]) -> tuple[Statement, ...]:
@@ -44,7 +43,7 @@ def _detach(link: LinkWrite) -> Statement:
     """Compile `UPDATE "computers" SET "owner_id"=null WHERE "owner_id"=$1 AND "id"<>ALL($2)`, for a removal with
     `=ANY`."""
     binds, rows = Binds(), table(link.target)
-    key, id_key = referring(link.relationship.foreign_columns, link.resource.id.key), link.target.id.key
+    key, id_key = foreign_key_of(link), link.target.id.key
     query = update_of(rows)
     for name in link.emptied:
         query = query.set(rows.field(name), NullValue())
@@ -68,7 +67,7 @@ def _check(plan: WritePlan, link: LinkWrite) -> Statement:
     count(*) FILTER (WHERE "id"=ANY($2))=$3 FROM "computers" WHERE "owner_id"=$1) THEN 1 ELSE 0 END
     """
     binds, owners, rows = Binds(), table(plan.resource), table(link.target)
-    key, id_key = referring(link.relationship.foreign_columns, link.resource.id.key), link.target.id.key
+    key, id_key = foreign_key_of(link), link.target.id.key
     is_linked = _text(is_key(rows.field, key, binds(ROW)))
     is_owner = _text(is_key(owners.field, plan.resource.id.key, binds(ROW)))
     named = _text(is_any_key(rows.field, id_key, binds.request(link.slot)))

@@ -6,13 +6,20 @@ It must not know: requests, how the tables were read.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 
+import msgspec
+
+from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.database_types.texts import CITEXT
-from querybuild.declarations.resource import Resource, ToOne, own_key_of
-from querybuild.declarations.types import ColumnType
+from querybuild.declarations.resource import Relationship, Resource, ToOne, link_of, own_key_of
+from querybuild.declarations.types import BIGINT, INT, SMALLINT, ColumnType
 from querybuild.errors import listed, nearest, quoted
-from server.schema.live_tables import Columns, Table
+from server.schema.live_tables import Columns, FoundTables, Table
+
+_INTEGERS: dict[str, ColumnType] = {"int2": SMALLINT, "int4": INT, "int8": BIGINT}
+"""Of these, an index of one finds the values of another."""
 
 
 def type_faults(names: tuple[str, ...], table_name: str, table: Table, referenced: Resource) -> Iterator[str]:
@@ -33,18 +40,69 @@ def reference_faults(
             yield from missing(name, table.name, table.columns)
         if unique is None:
             yield from missing(other, referenced.name, referenced.columns)
-        if column is not None and unique is not None and column.type != unique.type:
+        if column is not None and unique is not None and not is_alike(column.type, unique.type):
             refers = f"it refers to {quoted(other)}, which is {unique.type}"
             yield f"its column {quoted(name)} is {column.type}, and {refers}"
     if referenced.may_repeat(*referenced_names):
         yield f"the table {quoted(referenced.name)} has no unique index on {listed(referenced_names)}"
 
 
+def is_alike(column: str, other: str) -> bool:
+    """Return whether columns of two types of PostgreSQL can be compared with an index."""
+    return column == other or {column, other} <= _INTEGERS.keys()
+
+
+def _are_integers(column: str, id_type: ColumnType) -> bool:
+    return {column, *id_type.sql_names} <= _INTEGERS.keys()
+
+
+def with_key_types(catalog: Catalog, found: FoundTables) -> Catalog:
+    """Return the Catalog with the types of the columns that are other integers than the ids to which they refer. It is
+    the same object if there are none. found: the tables of all resources."""
+    changed: list[Resource] = []
+    for resource in catalog:
+        relationships = tuple([_with_types(one, resource, catalog, found) for one in resource.relationships])
+        is_same = all(map(operator.is_, relationships, resource.relationships))
+        changed.append(resource if is_same else msgspec.structs.replace(resource, relationships=relationships))
+    is_same = all(map(operator.is_, changed, catalog))
+    return catalog if is_same else catalog.with_resources(changed)
+
+
+def _with_types(relationship: Relationship, resource: Resource, catalog: Catalog, found: FoundTables) -> Relationship:
+    target, link, own = catalog.target(relationship), link_of(relationship), own_key_of(relationship)
+    if relationship.references:
+        # Its columns are only compared with other columns.
+        return relationship
+    if link is not None:
+        table = found[link.schema, link.table]
+        source_types = _other_types(link.source_columns, table, resource)
+        target_types = _other_types(link.target_columns, table, target)
+        if not source_types and not target_types:
+            return relationship
+        through = msgspec.structs.replace(link, source_types=source_types, target_types=target_types)
+        return msgspec.structs.replace(relationship, through=through)
+    if own is not None:
+        types = _other_types(own.own_columns, found[resource.schema, resource.table], target)
+    else:
+        types = _other_types(relationship.foreign_columns, found[target.schema, target.table], resource)
+    return msgspec.structs.replace(relationship, key_types=types) if types else relationship
+
+
+def _other_types(names: tuple[str, ...], table: Table | None, referenced: Resource) -> tuple[ColumnType, ...]:
+    """Return the types of columns that refer to a resource. Empty if they are those of its id."""
+    id_types = referenced.id.key.types
+    if table is None:
+        return ()
+    stored = [table.columns[name].type for name in names]
+    types = [_INTEGERS[one] if _are_integers(one, of) else of for one, of in zip(stored, id_types, strict=True)]
+    return () if all(map(operator.is_, types, id_types)) else tuple(types)
+
+
 def _key_column_faults(name: str, table_name: str, table: Table, id_type: ColumnType) -> Iterator[str]:
     column = table.columns.get(name)
     if column is None:
         yield from missing(name, table_name, table.columns)
-    elif column.type not in id_type.sql_names:
+    elif column.type not in id_type.sql_names and not _are_integers(column.type, id_type):
         yield f"its column {quoted(name)} is {column.type}, and the id it holds is {id_type.sql_names[0]}"
     elif column.type == "citext" and id_type is not CITEXT:
         # It would match ids that differ in case.

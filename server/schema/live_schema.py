@@ -33,6 +33,7 @@ from server.schema.live_keys import (
     nullability_faults,
     reference_faults,
     type_faults,
+    with_key_types,
 )
 from server.schema.live_limits import Limits, read_limits, rule_faults
 from server.schema.live_relations import with_relations
@@ -163,7 +164,7 @@ async def read_live_schema(
     if not faults:
         catalog = await with_live_types(connection, catalog, lambda *which: _type_of(reader, *which))
         catalog = await with_live_enums(connection, catalog, found)
-        catalog = await with_relations(connection, catalog, found)
+        catalog = await with_relations(connection, with_key_types(catalog, found), found)
         if functions:
             catalog = catalog.with_resources(catalog, functions)
     limits = await read_limits(connection, catalog, found)

@@ -213,15 +213,15 @@ async def test_check_reports_what_does_not_match_and_what_is_missing(database, c
 async def test_check_for_programs(database, connect, cars):
     conn = await connect(database)
     at_url = ("--database-url", database)
-    await conn.execute(CARS + "ALTER TABLE cars ALTER maker_id TYPE int")
+    await conn.execute(CARS + "ALTER TABLE cars DROP CONSTRAINT cars_maker_id_fkey, ALTER maker_id TYPE text")
     code, output, errors = run("check", "--json", *at_url, *cars)
     assert (code, errors) == (1, "")
     assert json.loads(output) == {
         "fits": False,
         "pending": ["0001_cars.sql"],
         "faults": [
-            "resource “maker”: relationship “cars”: its column “maker_id” is int4, and the id it holds is int8",
-            "resource “car”: relationship “maker”: its column “maker_id” is int4, and the id it holds is int8",
+            "resource “maker”: relationship “cars”: its column “maker_id” is text, and the id it holds is int8",
+            "resource “car”: relationship “maker”: its column “maker_id” is text, and the id it holds is int8",
         ],
         "warnings": [],
         "suggestions": [

@@ -10,10 +10,12 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from querybuild.declarations.types import ColumnType
 from querybuild.errors import listed, quoted
 from server.inspecting.catalog.model import ForeignKey, Table
 from server.inspecting.declaration.column_types import column_type_of
 from server.inspecting.declaration.identity import Identity
+from server.schema.live_keys import is_alike
 
 
 class Served(msgspec.Struct, frozen=True, eq=False):
@@ -106,10 +108,15 @@ def _reason_against(table: Table, key: ForeignKey, target: Served) -> str | None
         own, other = known[name].type, theirs[reference].type
         if other.name.endswith("range"):
             return "a row refers to it for a PERIOD, and relationships compare equal values"
-        is_alike = own.labels == other.labels if other.labels else own.name in column_type_of(other).sql_names
+        is_alike = own.labels == other.labels if other.labels else _is_alike(own.name, column_type_of(other))
         if not is_alike:
             return f"{quoted(name)} is {own.shown}, and what it refers to is {other.shown}: make both of one type"
     return None
+
+
+def _is_alike(name: str, referenced: ColumnType) -> bool:
+    """Return whether the columns of a foreign key can be compared. Those of PostgreSQL may be different integers."""
+    return name in referenced.sql_names or any(is_alike(name, other) for other in referenced.sql_names)
 
 
 def links_of(tables: Mapping[int, Table], served: Mapping[int, Served]) -> list[Ends]:
