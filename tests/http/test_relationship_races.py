@@ -13,7 +13,9 @@ from typing import Any, Protocol
 import msgspec
 import pytest
 
-from tests.http.conftest import Api
+from tests import composite
+from tests.conftest import on_server
+from tests.http.conftest import Api, Serve
 from tests.http.people import document, of, one
 from tests.http.test_relationships import CHILDREN, EDITED, TAGGED, TAGS, Kind, Pairs, after, corners, fill, linkage
 
@@ -124,6 +126,40 @@ async def test_eight_clients_of_several_owners(corners: Api, kind: Kind) -> None
     assert len(left) > 1
 
 
+LINES, LABELS = ("1,milk", "1,tea", "2,milk", "2,tea"), ("a\\,t,x", "a\\,t,y", "b,x", "b,y")
+LABELLED = "SELECT order_id || ',' || product, replace(country, ',', '\\,') || ',' || code FROM shop.line_labels"
+RETURNED = "SELECT order_id || ',' || product, id::text FROM shop.returns WHERE product IS NOT NULL"
+COMPOSITE = [
+    (Kind("/lines", LINES[0], "returns", "return", ("1", "2", "3", "4"), RETURNED, True), LINES),
+    (Kind("/lines", LINES[0], "labels", "label", LABELS, LABELLED, False), LINES),
+    (Kind("/labels", LABELS[0], "lines", "line", LINES, f"SELECT b, a FROM ({LABELLED}) l (a, b)", False), LABELS),
+]
+
+
+@pytest.fixture
+def shop(serve: Serve, database_url: str) -> Api:
+    on_server(
+        database_url,
+        composite.DDL,
+        "INSERT INTO shop.orders (name) VALUES ('o'), ('p')",
+        "INSERT INTO shop.lines SELECT o, p FROM unnest(ARRAY[2, 1]) o, unnest(ARRAY['tea', 'milk']) p",
+        "INSERT INTO shop.labels SELECT c, d, '' FROM unnest(ARRAY['b', 'a,t']) c, unnest(ARRAY['y', 'x']) d",
+        "INSERT INTO shop.returns (reason) SELECT '' FROM generate_series(1, 4)",
+    )
+    return serve(database_url, composite.CATALOG)
+
+
+@pytest.mark.parametrize(("kind", "owners"), COMPOSITE, ids=["key", "link table", "its other side"])
+async def test_eight_clients_of_keys_of_several_columns(shop: Api, kind: Kind, owners: tuple[str, ...]) -> None:
+    chance, left = random.Random(kind.name), Counter[str]()
+    for _ in range(ROUNDS_OF_EIGHT):
+        writes = [
+            write(kind, chance.choice(owners), chance.choice(METHODS), chance.sample(kind.ids, 3)) for _ in range(8)
+        ]
+        await check_race(shop, kind, writes, left)
+    assert len(left) > 1
+
+
 async def test_two_clients_on_the_two_sides_of_a_link_table(corners: Api) -> None:
     await fill(corners)
     chance, left = random.Random("sides"), Counter[str]()
@@ -193,14 +229,27 @@ SINGLES = [
 ]
 
 
+RETURNED_TO = Single(
+    "/returns", "line", "line", ("1", "2", "3"), LINES, f"SELECT b, a FROM ({RETURNED}) r (a, b)", False
+)
+
+
 @pytest.mark.parametrize("count", [2, 8])
 @pytest.mark.parametrize("single", SINGLES, ids=lambda single: single.name)
 async def test_a_to_one(corners: Api, single: Single, count: int) -> None:
     await fill(corners)
+    await race_of_to_one(corners, single, count)
+
+
+async def test_a_to_one_of_several_columns(shop: Api) -> None:
+    await race_of_to_one(shop, RETURNED_TO, 8)
+
+
+async def race_of_to_one(api: Api, single: Single, count: int) -> None:
     chance, left = random.Random(f"{single.name} {count}"), Counter[str]()
     for _ in range(ROUNDS if count == 2 else ROUNDS_OF_EIGHT):
         writes = [single.write(chance.choice(single.owners), chance.choice((None, *single.ids))) for _ in range(count)]
-        await check_race(corners, single, writes, left)
+        await check_race(api, single, writes, left)
     assert len(left) > 1
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
 import asyncpg
 import msgspec
@@ -72,7 +73,7 @@ class Kind(msgspec.Struct, frozen=True):
 
     @property
     def route(self) -> str:
-        return f"{self.path}/{self.owner}/relationships/{self.name}"
+        return f"{self.path}/{quote(self.owner, safe='')}/relationships/{self.name}"
 
     async def pairs(self, api: Api) -> Pairs:
         return {(row[0], row[1]) for row in await api.sql(self.links)}

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from tornado.ioloop import IOLoop
 
+from tests import composite
 from tests.catalog import CATALOG
+from tests.conftest import on_server
+from tests.http.composite_orders import SHOP
 from tests.http.conftest import Api, Serve
 from tests.http.people import document, linked, of, one
 from tests.http.write_orders import BUSY, CORNER, MAX_LOCKED, PEOPLE, Outcome, Scene, Stage, Write, check, to
@@ -39,6 +42,12 @@ def people(api: Api, open_stage: Open) -> Stage:
 @pytest.fixture
 def corners(serve: Serve, corner_url: str, open_stage: Open) -> Stage:
     return open_stage(serve(corner_url, CATALOG), CORNER)
+
+
+@pytest.fixture
+def shop(serve: Serve, database_url: str, open_stage: Open) -> Stage:
+    on_server(database_url, composite.DDL)
+    return open_stage(serve(database_url, composite.CATALOG), SHOP)
 
 
 def operations(*sent: Any) -> Write:
@@ -152,6 +161,11 @@ async def test_any_writes_of_people(people: Stage, seed: str) -> None:
 @pytest.mark.parametrize("seed", ["two", "three"])
 async def test_any_writes_of_links(corners: Stage, seed: str) -> None:
     await check_some(corners, CORNER, seed)
+
+
+@pytest.mark.parametrize("seed", ["two", "three"])
+async def test_any_writes_of_keys_of_several_columns(shop: Stage, seed: str) -> None:
+    await check_some(shop, SHOP, seed)
 
 
 async def check_some(stage: Stage, scene: Scene, seed: str) -> None:
