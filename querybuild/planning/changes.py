@@ -408,7 +408,7 @@ class _WritePlanner:
         if own is not None:
             if not linkage.identifiers and not own.nullable:
                 self.errors.append(null_refused(own, linkage.pointer, on_create=self.on_create))
-            if linkage.identifiers and not ids:
+            if not ids and (linkage.identifiers or not own.nullable):
                 return  # It has its error already.
             slot = self.slot(next(iter(ids), None), next(iter(ids.values()), linkage.pointer))
             # A key that refers to other columns than the id is looked up, so its row must be there.

@@ -393,15 +393,19 @@ class Reader:
         if write.owner is not None:
             relationship = TYPES[write.owner.type].relationships[write.owner.name]
             if isinstance(relationship, Reverse):
-                self._check_owner(write, write.owner, relationship)
+                self._check_owner(write, write.owner, relationship, data.get("relationships", {}))
                 sent.add(relationship.key)
         missing = [name for name, key in kind.own_keys() if key.is_required and name not in sent]
         missing += [name for name in kind.required if name not in write.attributes]
         write.faults += [422 for _ in missing]
 
-    def _check_owner(self, write: Write, owner: Owner, reverse: Reverse) -> None:
+    def _check_owner(self, write: Write, owner: Owner, reverse: Reverse, sent: Json) -> None:
+        """Compare the owner in the document with that of the path. Only linkage without an error is compared."""
         named = [links.ids for links in write.links if links.name == reverse.key]
-        if named and named != [[owner.id]]:
+        is_null = bool(named) and sent[reverse.key]["data"] is None
+        if is_null and TYPES[write.type].key(reverse.key).is_required:
+            return
+        if named and (named[0] or is_null) and named != [[owner.id]]:
             write.faults.append(409)
 
     def linkage(self, write: Write, name: str, mode: Mode, data: Any) -> None:
