@@ -7,11 +7,11 @@ from typing import Any
 
 from querybuild.declarations.resource import Resource, ToOne
 from querybuild.declarations.values import JsonSchema
-from serializers.openapi.contract import Contract, Schemas, component, ref
-from serializers.openapi.documents import INCLUDED, SENT_ID, VERSION, example_document, linkage, linkage_part
+from serializers.openapi.contract import Contract, Schemas, component, narrowed, ref
+from serializers.openapi.documents import INCLUDED, SENT_ID, VERSION, example_document, linkage_part
 from serializers.operations import MEMBER
 
-OPERATIONS, RESULTS = "JsonApi.Operations", "JsonApi.Results"
+OPERATIONS, RESULTS, LINKAGE = "JsonApi.Operations", "JsonApi.Results", "JsonApi.LinkageOperation"
 _MODES = {"add": "add", "replace": "update", "remove": "remove"}
 """The operation of each method of a relationship."""
 
@@ -24,7 +24,10 @@ def atomic_schemas(contract: Contract, max_operations: int) -> Schemas:
     listed: JsonSchema = {"type": "array", "minItems": 1, "maxItems": max_operations, "items": {"anyOf": kinds}}
     result: JsonSchema = {"type": "object", "properties": {"data": {"anyOf": [ref(INCLUDED), {"type": "null"}]}}}
     results = {"jsonapi": ref(VERSION), "atomic:results": {"type": "array", "items": result}}
+    named = {"type": {"type": "string"}, "id": SENT_ID, "relationship": {"type": "string"}}
+    target: JsonSchema = {"type": "object", "properties": named, "required": list(named)}
     return {
+        LINKAGE: _operation([*_MODES.values()], {"ref": target}),
         OPERATIONS: {
             "type": "object",
             "description": "A resource that an operation adds may have a `lid`; later operations refer to it by that.",
@@ -52,22 +55,26 @@ def _operations(contract: Contract) -> list[JsonSchema]:
         kinds = [ref(component(one.type, part)) for one in written if method in one.methods]
         if kinds:
             found.append(_operation([op], {member: {"anyOf": kinds}}))
-    return found + [one for resource in written if "update" in resource.methods for one in _linkage(resource)]
+    return found + list(_of_linkage([one for one in written if "update" in one.methods]))
 
 
-def _linkage(resource: Resource) -> Iterator[JsonSchema]:
+def _of_linkage(resources: list[Resource]) -> Iterator[JsonSchema]:
     """Yield the operations on relationships. Those with the same operations and targets are one."""
-    alike: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
-    for one in resource.relationships:
-        is_fixed = isinstance(one, ToOne) and not one.updatable
-        methods = [method for method in _MODES if method in one.methods and (one.is_to_many or method == "replace")]
-        if methods and not is_fixed:
-            ops = tuple([_MODES[method] for method in methods])
-            alike.setdefault((one.target, linkage_part(one), ops), []).append(one.name)
-    for (target, part, ops), names in alike.items():
-        members = {"type": {"const": resource.type}, "id": SENT_ID, "relationship": {"enum": names}}
-        named = {"type": "object", "properties": members, "required": list(members)}
-        yield _operation(list(ops), {"ref": named, "data": linkage(target, part)})
+    alike: dict[tuple[str, str, tuple[str, ...]], dict[str, list[str]]] = {}
+    for resource in resources:
+        for one in resource.relationships:
+            is_fixed = isinstance(one, ToOne) and not one.updatable
+            methods = [method for method in _MODES if method in one.methods and (one.is_to_many or method == "replace")]
+            if methods and not is_fixed:
+                key = (one.target, linkage_part(one), tuple([_MODES[method] for method in methods]))
+                alike.setdefault(key, {}).setdefault(resource.type, []).append(one.name)
+    for (target, part, ops), owners in alike.items():
+        refs = [
+            {"properties": {"type": {"const": owner}, "relationship": {"enum": names}}}
+            for owner, names in owners.items()
+        ]
+        sent = component(target, part)
+        yield narrowed(sent, LINKAGE, op={"enum": list(ops)}, ref=refs[0] if len(refs) == 1 else {"anyOf": refs})
 
 
 def _operation(ops: list[str], members: JsonSchema) -> JsonSchema:

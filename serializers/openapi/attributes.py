@@ -52,6 +52,9 @@ def shown_schema(attribute: Attribute, contract: Contract, resource: Resource) -
     schema = attribute.type.schema
     if attribute.shape is not None:
         schema = _shape_schema(attribute.shape)
+    elif schema.get("type") == "integer":
+        # The format says it. The bounds would be a tenth of the document.
+        schema = {name: value for name, value in schema.items() if name not in ("minimum", "maximum")}
     found = nullable(schema) if attribute.nullable else schema
     is_written = any(
         attribute in contract.written_attributes(resource, on_create=on_create) for on_create in (True, False)

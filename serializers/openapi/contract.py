@@ -78,6 +78,11 @@ def component(type_name: str, part: str = "") -> str:
     return f"{name}.{part}" if part else name
 
 
+def narrowed(*names: str, **properties: JsonSchema) -> JsonSchema:
+    """Return the schema of components that says more about these properties."""
+    return {"allOf": [ref(name) for name in names], "properties": properties}
+
+
 def ref(name: str, kind: str = "schemas") -> JsonSchema:
     """Return a reference to a component."""
     return {"$ref": f"#/components/{kind}/{name}"}

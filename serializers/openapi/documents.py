@@ -16,7 +16,7 @@ from serializers.openapi.attributes import (
     value_schema,
     written_schema,
 )
-from serializers.openapi.contract import Contract, Schemas, component, ref
+from serializers.openapi.contract import Contract, Schemas, component, narrowed, ref
 
 VERSION, LINKS, META, INCLUDED = "JsonApi.Version", "JsonApi.Links", "JsonApi.Meta", "JsonApi.Included"
 ERRORS, MESSAGE, ROOT, DOCUMENT = "JsonApi.Errors", "JsonApi.Message", "JsonApi.Root", "JsonApi.Document"
@@ -55,8 +55,9 @@ SHARED: Schemas = {
             "included": {"type": "array", "items": ref(INCLUDED)},
             "links": ref(LINKS),
             "meta": ref(META),
+            "data": {},
         },
-        ["jsonapi"],
+        ["jsonapi", "data"],
     ),
     MESSAGE: _object(
         {"jsonapi": ref(VERSION), "meta": {"type": "object", "additionalProperties": TEXT}}, ["jsonapi", "meta"]
@@ -111,28 +112,25 @@ def _of_resource(resource: Resource, contract: Contract) -> Iterator[tuple[str, 
     own, identifier = ref(component(resource.type)), ref(component(resource.type, "identifier"))
     yield component(resource.type), _resource_object(resource, contract)
     yield component(resource.type, "identifier"), _identifier(resource, resource.id_type.schema)
-    yield component(resource.type, "document"), _document(own)
-    yield component(resource.type, "related"), _document(_or_null(own))
-    yield component(resource.type, "collection"), _document({"type": "array", "items": own})
+    yield component(resource.type, "document"), narrowed(DOCUMENT, data=own)
+    yield component(resource.type, "related"), narrowed(DOCUMENT, data=_or_null(own))
+    yield component(resource.type, "collection"), narrowed(DOCUMENT, data={"type": "array", "items": own})
     yield component(resource.type, "one"), _object({"links": ref(LINKS), "data": _or_null(identifier)})
     many = {"type": "array", "items": identifier}
     yield component(resource.type, "many"), _object({"links": ref(LINKS), "data": many})
-    yield component(resource.type, "link"), _document(_or_null(identifier))
-    yield component(resource.type, "links"), _document({"type": "array", "items": identifier})
+    for part, shown in (("link", "one"), ("links", "many")):
+        yield component(resource.type, part), {"allOf": [ref(DOCUMENT), ref(component(resource.type, shown))]}
     yield component(resource.type, "new"), _written(resource, contract, on_create=True)
     yield component(resource.type, "changed"), _written(resource, contract, on_create=False)
     both = contract.written_attributes(resource, on_create=True)
     yield component(resource.type, "attributes"), _attributes(both, resource, contract)
+    linked = contract.written_relationships(resource, on_create=True)
+    yield component(resource.type, "relationships"), _relationships(linked)
     for part, data in (("create", "new"), ("update", "changed")):
         yield component(resource.type, part), _object({"data": ref(component(resource.type, data))}, ["data"])
     yield component(resource.type, "target"), _identifier(resource, sent_id(resource))
     for part in (TO_MANY, TO_ONE, REQUIRED):
         yield component(resource.type, part), _object({"data": linkage(resource.type, part)}, ["data"])
-
-
-def _document(data: JsonSchema) -> JsonSchema:
-    """Return the schema of an answer with this primary data."""
-    return {"allOf": [ref(DOCUMENT), _object({"data": data}, ["data"])]}
 
 
 def _or_null(schema: JsonSchema) -> JsonSchema:
@@ -202,10 +200,9 @@ def _written(resource: Resource, contract: Contract, *, on_create: bool, without
         members["id"] = sent_id(resource)
     elif resource.client_ids:
         members["id"] = nullable(sent_id(resource)) | {"description": "Without it the server chooses one."}
-    linkage = {one.name: _sent_linkage(one) for one in relationships}
     members["attributes"] = _sent_attributes(resource, contract, required, on_create=on_create)
-    if linkage:
-        members["relationships"] = _object(linkage, links) | {"additionalProperties": False}
+    if relationships:
+        members["relationships"] = _sent_relationships(resource, contract, relationships, links)
     needed = ["type"] + ["id"] * (not on_create) + ["attributes"] * (on_create and bool(required))
     return _object(members, needed + ["relationships"] * bool(links))
 
@@ -217,6 +214,20 @@ def _sent_attributes(resource: Resource, contract: Contract, required: list[str]
         return _attributes(own, resource, contract) | ({"required": required} if required else {})
     shared = ref(component(resource.type, "attributes"))
     return {"allOf": [shared], "required": required} if required else shared
+
+
+def _sent_relationships(
+    resource: Resource, contract: Contract, own: list[Relationship], required: list[str]
+) -> JsonSchema:
+    """Return the schema of the relationships of a request. Creates and updates share it, if they write the same."""
+    if own != list(contract.written_relationships(resource, on_create=True)):
+        return _relationships(own) | ({"required": required} if required else {})
+    shared = ref(component(resource.type, "relationships"))
+    return {"allOf": [shared], "required": required} if required else shared
+
+
+def _relationships(relationships: Iterable[Relationship]) -> JsonSchema:
+    return _object({one.name: _sent_linkage(one) for one in relationships}) | {"additionalProperties": False}
 
 
 def _attributes(attributes: Iterable[Attribute], resource: Resource, contract: Contract) -> JsonSchema:

@@ -9,6 +9,7 @@ from querybuild.declarations.resource import Relationship, Resource, ToOne
 from querybuild.declarations.values import JsonSchema
 from querybuild.parse import TOTALS
 from serializers.openapi.contract import Contract, Schemas, component, ref
+from serializers.openapi.documents import example_id
 
 MAX_PATHS = 24
 """How many paths of `include` are listed for a resource."""
@@ -20,11 +21,24 @@ def parameters(contract: Contract) -> Schemas:
     """Return the components of the parameters that several routes have."""
     found = {"page": _page(contract), "fields": _fields(contract.catalog)}
     for resource in contract.catalog:
+        found[id_parameter(resource)] = _id(resource)
         for one in resource.relationships:
             found[component(one.name, "linkage")] = _list_parameter("include", _INCLUDE, [one.name])
         for family in ("filter", "sort", "include"):
             found[component(resource.type, family)] = _OF_RESOURCE[family](resource, contract)
     return found
+
+
+def id_parameter(resource: Resource) -> str:
+    """Return the component of the id in a path. Ids of the same type share it."""
+    shared = resource.id_type.column_type
+    is_own = bool(shared.parts or shared.choices)
+    return component(resource.type, "id") if is_own else component("id", shared.name)
+
+
+def _id(resource: Resource) -> JsonSchema:
+    schema = resource.id_type.schema
+    return {"name": "id", "in": "path", "required": True, "schema": schema, "example": example_id(resource)}
 
 
 def parameter_refs(accepts: frozenset[str], shown: Resource, linkage: Relationship | None) -> Iterator[JsonSchema]:
@@ -55,11 +69,12 @@ def _filter(resource: Resource, contract: Contract) -> JsonSchema:
 
 def _sort(resource: Resource, contract: Contract) -> JsonSchema:
     own = [sign + key for key in _sort_keys(resource, contract.catalog) for sign in ("", "-")]
-    paths = [
-        f"{one.name}[.]({'|'.join(_sort_keys(contract.catalog.target(one), contract.catalog))})"
-        for one in resource.relationships
-        if isinstance(one, ToOne) and one.filterable
-    ]
+    alike: dict[str, list[str]] = {}
+    for one in resource.relationships:
+        if isinstance(one, ToOne) and one.filterable:
+            keys = "|".join(_sort_keys(contract.catalog.target(one), contract.catalog))
+            alike.setdefault(keys, []).append(one.name)
+    paths = [f"({'|'.join(names)})[.]({keys})" for keys, names in alike.items()]
     text = "Fields to sort by, descending with a minus."
     found = _list_parameter("sort", text, own)
     if paths:
@@ -157,8 +172,7 @@ def _fields(catalog: Catalog) -> JsonSchema:
 
 def _fieldset(resource: Resource) -> JsonSchema:
     names = [one.name for one in (*resource.readable_attributes, *resource.relationships)]
-    one = f"({'|'.join(names)})"
-    return {"type": "string", "pattern": f"^({one}(,{one})*)?$" if names else "^$"}
+    return {"type": "string", "pattern": f"^(({'|'.join(names)})(,(?!$)|$))*$"}
 
 
 _OF_RESOURCE: dict[str, Callable[[Resource, Contract], JsonSchema]] = {

@@ -14,8 +14,8 @@ from querybuild.declarations.values import JsonSchema
 from querybuild.planning.context import Context
 from querybuild.principal import ANONYMOUS
 from serializers.openapi.atomic import atomic_schemas
-from serializers.openapi.contract import Contract, component, ref
-from serializers.openapi.documents import MESSAGE, ROOT, document_schemas, example_id
+from serializers.openapi.contract import Contract, ref
+from serializers.openapi.documents import MESSAGE, ROOT, document_schemas
 from serializers.openapi.parameters import parameters
 from server.describing.filters import filter_schemas
 from server.describing.functions import function_paths
@@ -84,7 +84,7 @@ def describe(engine: Engine, context: Context, custom: Iterable[Mapping[str, Any
         paths |= described
     components: dict[str, Any] = {
         "schemas": schemas | describer.schemas,
-        "parameters": parameters(contract) | {component(one.type, "id"): _id(one) for one in catalog},
+        "parameters": parameters(contract),
         "headers": HEADERS,
         "requestBodies": describer.bodies,
         "responses": describer.answers | describer.refusals.components,
@@ -141,8 +141,3 @@ def _fixed_operation(shape: Shape, describer: Describer) -> JsonSchema:
 def _tag(resource: Resource) -> JsonSchema:
     found = {"name": resource.type}
     return found | {"description": resource.description} if resource.description else found
-
-
-def _id(resource: Resource) -> JsonSchema:
-    schema = resource.id_type.schema
-    return {"name": "id", "in": "path", "required": True, "schema": schema, "example": example_id(resource)}

@@ -10,7 +10,10 @@ from querybuild.declarations.resource import Attribute, Resource
 from querybuild.declarations.types import ColumnType
 from querybuild.declarations.values import WITHOUT_NUL, JsonSchema, nullable
 from serializers.openapi.attributes import JSON_VALUE, value_schema
-from serializers.openapi.contract import Contract, Schemas, component, ref
+from serializers.openapi.contract import Contract, Schemas, component, narrowed, ref
+
+_GROUP, _HAS, _ANY = "Filter.Group", "Filter.Has", "Filter.Any"
+_LIST: JsonSchema = {"type": "array"}
 
 
 def filter_schemas(contract: Contract) -> Schemas:
@@ -18,20 +21,14 @@ def filter_schemas(contract: Contract) -> Schemas:
 
     Groups and relationships may be nested deeper than these schemas are: schemas that refer to each other in cycles
     are more than many tools can read."""
-    found: Schemas = {}
+    found = dict(_SHARED)
     names: dict[str, str] = {}
     for resource in contract.catalog:
         own = ref(component(resource.type, "comparison"))
-        some: JsonSchema = {"type": "array", "items": own}
         attributes = [contract.catalog.id_of(resource), *(one for one in resource.attributes if one.is_filterable)]
-        groups = {
-            "type": "object",
-            "properties": {"and": some, "or": some, "not": own},
-            "additionalProperties": False,
-            "minProperties": 1,
-            "maxProperties": 1,
-        }
-        found[component(resource.type, "comparison")] = {"anyOf": list(_comparisons(attributes, names))}
+        comparisons = [*_comparisons(attributes, names), *_comparisons_of_fields(attributes, names)]
+        groups = narrowed(_GROUP, **{"and": {"items": own}, "or": {"items": own}, "not": own})
+        found[component(resource.type, "comparison")] = {"anyOf": comparisons}
         found[component(resource.type, "condition")] = {"anyOf": [own, *_relations(resource), groups]}
         nodes: JsonSchema = {"type": "array", "items": ref(component(resource.type, "condition"))}
         found[component(resource.type, "filter")] = {"anyOf": [nodes, nodes["items"]]}
@@ -39,27 +36,58 @@ def filter_schemas(contract: Contract) -> Schemas:
 
 
 def _comparisons(attributes: list[Attribute], names: dict[str, str]) -> Iterator[JsonSchema]:
-    """Yield the filter objects about fields. Attributes with the same operators and values are one. names: the
-    components of their operators, each with its name."""
+    """Yield the filter objects that compare a field with a value. Attributes with the same operators and values are
+    one. names: the components of their operators, each with its name."""
     alike: dict[str, list[str]] = {}
-    families: dict[str, list[str]] = {}
-    others: dict[str, list[str]] = {}
     for attribute in attributes:
-        text = json.dumps(_operators(attribute))
-        if text not in names:
-            kind = component("".join(filter(str.isalnum, attribute.type.name)) or "type")
-            number = sum(name.split(".")[1] == kind for name in names.values())
-            names[text] = f"Filter.{kind}.{number}" if number else f"Filter.{kind}"
-        alike.setdefault(names[text], []).append(attribute.name)
-        others[names[text]] = families.setdefault(attribute.type.family, [])
-        others[names[text]].append(attribute.name)
+        name = _named(_operators(attribute), attribute.type.name, names)
+        alike.setdefault(name, []).append(attribute.name)
     for name, fields in alike.items():
-        members = {"name": {"enum": fields}, "field": {"enum": others[name]}}
-        yield {"allOf": [ref(name), {"type": "object", "properties": members, "required": ["name"]}]}
+        yield narrowed(name, name={"enum": fields})
+
+
+def _comparisons_of_fields(attributes: list[Attribute], names: dict[str, str]) -> Iterator[JsonSchema]:
+    """Yield the filter objects that compare two fields of the same family, if it has two."""
+    families: dict[str, list[str]] = {}
+    alike: dict[tuple[str, str], list[str]] = {}
+    for attribute in attributes:
+        families.setdefault(attribute.type.family, []).append(attribute.name)
+        ops = [name for row in _rows(attribute) if row.on_field is not None for name in (row.name, *row.aliases)]
+        if ops:
+            text: JsonSchema = {"type": "string"}
+            name = _named(_object({"name": text, "op": {"enum": ops}, "field": text}), "fields", names)
+            alike.setdefault((name, attribute.type.family), []).append(attribute.name)
+    for (component_name, family), fields in alike.items():
+        if len(families[family]) > 1:
+            yield narrowed(component_name, name={"enum": fields}, field={"enum": families[family]})
+
+
+def _named(schema: JsonSchema, kind: str, names: dict[str, str]) -> str:
+    """Return the component of a schema. names: the components, each with its name."""
+    text = json.dumps(schema)
+    if text not in names:
+        kind = component("".join(filter(str.isalnum, kind)) or "type")
+        number = sum(name.split(".")[1] == kind for name in names.values())
+        names[text] = f"Filter.{kind}.{number}" if number else f"Filter.{kind}"
+    return names[text]
 
 
 def _object(members: JsonSchema) -> JsonSchema:
     return {"type": "object", "properties": members, "required": list(members), "additionalProperties": False}
+
+
+_SHARED: Schemas = {
+    _GROUP: {
+        "type": "object",
+        "properties": {"and": _LIST, "or": _LIST, "not": {"type": "object"}},
+        "additionalProperties": False,
+        "minProperties": 1,
+        "maxProperties": 1,
+    },
+    _HAS: _object({"name": {"type": "string"}, "op": {"const": "has"}, "val": _LIST}),
+    _ANY: _object({"name": {"type": "string"}, "op": {"const": "any"}, "val": _LIST}),
+}
+"""The components that all filters have."""
 
 
 def _relations(resource: Resource) -> Iterator[JsonSchema]:
@@ -68,16 +96,20 @@ def _relations(resource: Resource) -> Iterator[JsonSchema]:
         if one.filterable:
             alike.setdefault((one.target, one.is_to_many), []).append(one.name)
     for (target, is_to_many), names in alike.items():
-        val: JsonSchema = {"type": "array", "items": ref(component(target, "comparison"))}
-        yield _object({"name": {"enum": names}, "op": {"const": "any" if is_to_many else "has"}, "val": val})
+        val = {"items": ref(component(target, "comparison"))}
+        yield narrowed(_ANY if is_to_many else _HAS, name={"enum": names}, val=val)
+
+
+def _rows(attribute: Attribute) -> Iterator[OperatorRow]:
+    return (row for row in OPERATORS if row.applies(attribute))
 
 
 def _operators(attribute: Attribute) -> JsonSchema:
     """Return the schema of the operators of an attribute, with the values that they take."""
     by_val: dict[str, list[str]] = {}
     customs = {one.name: dict(one.schema) for one in custom_operators(attribute)}
-    for row in OPERATORS:
-        if row.applies(attribute) and row.name not in customs:
+    for row in _rows(attribute):
+        if row.name not in customs:
             key = json.dumps(_val(row, attribute))
             by_val.setdefault(key, []).extend((row.name, *row.aliases))
     kinds = [(names, json.loads(key)) for key, names in by_val.items()] + [
@@ -85,10 +117,6 @@ def _operators(attribute: Attribute) -> JsonSchema:
     ]
     name: JsonSchema = {"type": "string"}
     found = [_object({"name": name, "op": {"enum": names}, "val": val}) for names, val in kinds]
-    rows = [row for row in OPERATORS if row.applies(attribute) and row.on_field is not None]
-    if rows:
-        names = [name for row in rows for name in (row.name, *row.aliases)]
-        found.append(_object({"name": name, "op": {"enum": names}, "field": {"type": "string"}}))
     return {"anyOf": found}
 
 

@@ -21,7 +21,7 @@ from serializers.openapi.documents import (
     example_linkage,
     linkage_part,
 )
-from serializers.openapi.parameters import parameter_refs
+from serializers.openapi.parameters import id_parameter, parameter_refs
 from server.describing.responses import Asked, Refusals, response
 from server.http.negotiation import EXTENDED, MEDIA_TYPE
 from server.routes import TABLE, Method, Shape
@@ -117,8 +117,9 @@ class Describer:
             for route in _declared_routes(resource):
                 operations = self._operations(route)
                 if operations:
-                    ids = [] if route.shape is Shape.COLLECTION else [ref(component(resource.type, "id"), "parameters")]
-                    found[route.path] = ({"parameters": ids} if ids else {}) | operations
+                    ids = [] if route.shape is Shape.COLLECTION else [ref(id_parameter(resource), "parameters")]
+                    shared = ids + _taken_out(operations)
+                    found[route.path] = ({"parameters": shared} if shared else {}) | operations
         return found
 
     def atomic(self, path: str) -> Paths:
@@ -231,6 +232,16 @@ class Describer:
         if kind.action == "update" and kind.answer and not self.is_open:
             found["204"] = response(204, {})
         return found
+
+
+def _taken_out(operations: JsonSchema) -> list[JsonSchema]:
+    """Take the parameters that all operations of a path have out of these operations, and return them."""
+    first, *others = [operation.get("parameters", []) for operation in operations.values()]
+    shared = [one for one in first if all(one in some for some in others)]
+    for operation in operations.values():
+        own = [one for one in operation.pop("parameters", []) if one not in shared]
+        operation |= {"parameters": own} if own else {}
+    return shared
 
 
 def _declared_routes(resource: Resource) -> Iterator[DeclaredRoute]:
