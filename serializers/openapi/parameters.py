@@ -31,7 +31,7 @@ def parameters(contract: Contract) -> Schemas:
 
 def id_parameter(resource: Resource) -> str:
     """Return the component of the id in a path. Ids of the same type share it."""
-    shared = resource.id_type.column_type
+    shared = resource.id.type
     is_own = bool(shared.parts or shared.choices)
     return component(resource.type, "id") if is_own else component("id", shared.name)
 
