@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pypika import Field, functions
+from pypika import Field, Table, functions
 from pypika.terms import Criterion, Term
 
 
@@ -29,6 +29,11 @@ class Template(Criterion):
         kwargs["subquery"] = True
         sql = self.text.format(*(term.get_sql(**kwargs) for term in self.terms))
         return f'{sql} "{self.alias}"' if with_alias and self.alias else sql
+
+
+def sql_of(part: Term | Table) -> str:
+    """Return the SQL of a term, or of a table with its alias, for statements that are composed as text."""
+    return str(part.get_sql(quote_char='"'))
 
 
 def quote_ident(name: str) -> str:

@@ -9,7 +9,7 @@ from pypika.terms import Criterion, Term
 
 from querybuild.declarations.function import Call, Returned
 from querybuild.declarations.keys import Key
-from querybuild.declarations.terms import Template, escaped_braces, quote_ident
+from querybuild.declarations.terms import Template, escaped_braces, quote_ident, sql_of
 from querybuild.planning.plan import Statement
 from querybuild.sql.binds import Binds
 from querybuild.sql.keys import columns_of, is_any_key, shown_key
@@ -31,7 +31,7 @@ def is_returned(returned: Returned, binds: Binds) -> Criterion:
 def compile_ids(call: Call, key: Key) -> Statement:
     """Return the statement that calls a function, and returns the ids of its rows. key: their columns."""
     binds = Binds()
-    return Statement(_sql(_ids(call, key, 0, binds)), binds.slots)
+    return Statement(sql_of(_ids(call, key, 0, binds)), binds.slots)
 
 
 def compile_value(call: Call) -> Statement:
@@ -39,7 +39,7 @@ def compile_value(call: Call) -> Statement:
     binds = Binds()
     called = _called(call, 0, binds)
     sql = Template("SELECT NULL::json FROM {}" if call.function.signature.is_void else "SELECT to_json({})", called)
-    return Statement(_sql(sql), binds.slots)
+    return Statement(sql_of(sql), binds.slots)
 
 
 def _ids(call: Call, key: Key, slot: int, binds: Binds) -> Term:
@@ -62,7 +62,3 @@ def _called(call: Call, slot: int, binds: Binds) -> Term:
 
 def _identifier(name: str) -> str:
     return escaped_braces(quote_ident(name))
-
-
-def _sql(term: Term) -> str:
-    return str(term.get_sql(quote_char='"'))

@@ -20,7 +20,7 @@ from querybuild.declarations.arrays import array
 from querybuild.declarations.function import Returned
 from querybuild.declarations.operators import JSONB_CONTAINS
 from querybuild.declarations.resource import Attribute, KeyAttribute, Link, Resource, own_key_of
-from querybuild.declarations.terms import Template, as_text, as_texts, ordered
+from querybuild.declarations.terms import Template, as_text, as_texts, ordered, sql_of
 from querybuild.declarations.types import OPAQUE
 from querybuild.planning.plan import (
     FIRST_ALIAS,
@@ -447,10 +447,7 @@ def _reads_others(condition: Condition) -> bool:
 
 
 def _is_computed(attribute: Attribute) -> bool:
-    return (
-        attribute.sql is not None
-        and _CALL.search(column_term(FIRST_ALIAS, attribute).get_sql(quote_char='"')) is not None
-    )
+    return attribute.sql is not None and _CALL.search(sql_of(column_term(FIRST_ALIAS, attribute))) is not None
 
 
 def join_links(query: QueryBuilder, rows: Rows) -> QueryBuilder:

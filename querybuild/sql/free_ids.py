@@ -12,10 +12,9 @@ import msgspec
 from pypika import Table
 
 from querybuild.declarations.resource import Resource
+from querybuild.declarations.terms import sql_of
 from querybuild.planning.plan import Statement
 from querybuild.sql.clauses import table
-
-QUOTE = '"'
 
 
 class FreeIdStatements(msgspec.Struct, frozen=True):
@@ -43,7 +42,7 @@ class FreeIdStatements(msgspec.Struct, frozen=True):
 def compile_free_ids(resource: Resource, insert: Statement) -> FreeIdStatements:
     """Compile the statements for one resource. insert: the statement that inserts a row with an id."""
     rows = table(resource)
-    name, column = rows.get_sql(quote_char=QUOTE), resource.id.key.columns[0]
+    name, column = sql_of(rows), resource.id.key.columns[0]
     return FreeIdStatements(
         table=name,
         column=column,
@@ -57,12 +56,12 @@ def compile_free_ids(resource: Resource, insert: Statement) -> FreeIdStatements:
 
 def _is_free(rows: Table, column: str) -> str:
     """Return a subquery that runs once for each number, so that it uses the index with any statistics of the table."""
-    name, own = rows.get_sql(quote_char=QUOTE), f'"t".{_id_of(rows, column)}'
+    name, own = sql_of(rows), f'"t".{_id_of(rows, column)}'
     return f'(SELECT {own} FROM {name} "t" WHERE {own}="numbers"."n" LIMIT 1) IS NULL'
 
 
 def _id_of(rows: Table, column: str) -> str:
-    return str(rows.field(column).get_sql(quote_char=QUOTE, with_namespace=False))
+    return sql_of(rows.field(column))
 
 
 # Only plain defaults: with nextval('s') * 10 the number of the sequence is not the id.

@@ -32,7 +32,7 @@ from pypika import Field, Table
 from pypika.terms import Criterion, Term
 
 from querybuild.declarations.keys import Key, Referenced
-from querybuild.declarations.terms import Template, equals_any, escaped_braces
+from querybuild.declarations.terms import Template, equals_any, escaped_braces, sql_of
 from querybuild.declarations.types import ColumnType
 
 REFERENCED = "its row"
@@ -162,7 +162,7 @@ def _looked_up(terms: list[Term], found: Referenced, by: Criterion) -> Term:
 
 
 def _select(terms: list[Term], found: Referenced, by: Criterion) -> Term:
-    rows = escaped_braces(Table(found.table, schema=found.schema, alias=REFERENCED).get_sql(quote_char='"'))
+    rows = escaped_braces(sql_of(Table(found.table, schema=found.schema, alias=REFERENCED)))
     listed = ",".join(["{}"] * len(terms))
     return Template(f"SELECT {listed} FROM {rows} WHERE {{}}", *terms, by)
 

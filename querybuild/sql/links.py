@@ -13,7 +13,7 @@ from pypika.terms import ExistsCriterion, NullValue
 
 from querybuild.declarations.keys import Key, referring
 from querybuild.declarations.resource import Link, link_of, referring_key
-from querybuild.declarations.terms import Template
+from querybuild.declarations.terms import Template, sql_of
 from querybuild.planning.plan import LinkWrite, LockStrength, Slot, Statement
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import (
@@ -212,7 +212,7 @@ def _find_missing(link: LinkWrite, through: Link) -> Statement:
     target = _target_of(link, through)
     query = PostgreSQLQuery.from_(links).select(shown_key(links.field, target))
     there = query.where(is_key(links.field, _source_of(link, through), binds(ROW))).get_sql()
-    targets = key_parameter(binds.request(link.slot), target, is_array=True).get_sql()
+    targets = sql_of(key_parameter(binds.request(link.slot), target, is_array=True))
     return Statement(f'SELECT 1 FROM unnest({targets}) "x" WHERE "x"<>ALL(ARRAY({there})) LIMIT 1', binds.slots)
 
 

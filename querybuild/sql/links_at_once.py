@@ -8,11 +8,10 @@ answer. It must not know: values.
 
 from __future__ import annotations
 
-from typing import Any
-
 from pypika.terms import NullValue
 
 from querybuild.declarations.resource import link_of
+from querybuild.declarations.terms import sql_of
 from querybuild.planning.plan import LinkWrite, Statement, WritePlan
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import table, update_of
@@ -68,15 +67,11 @@ def _check(plan: WritePlan, link: LinkWrite) -> Statement:
     """
     binds, owners, rows = Binds(), table(plan.resource), table(link.target)
     key, id_key = foreign_key_of(link), link.target.id.key
-    is_linked = _text(is_key(rows.field, key, binds(ROW)))
-    is_owner = _text(is_key(owners.field, plan.resource.id.key, binds(ROW)))
-    named = _text(is_any_key(rows.field, id_key, binds.request(link.slot)))
-    count = "" if link.mode == "remove" else binds(KEYS).get_sql()
-    is_done = _IS_DONE[link.mode].format(named=named, count=count, rows=_text(rows), is_linked=is_linked)
-    row = f"{binds(ROW).get_sql()}::{plan.resource.id.key.types[0].sql_names[0]}"
-    there = f"EXISTS (SELECT FROM {_text(owners)} WHERE {is_owner})"
+    is_linked = sql_of(is_key(rows.field, key, binds(ROW)))
+    is_owner = sql_of(is_key(owners.field, plan.resource.id.key, binds(ROW)))
+    named = sql_of(is_any_key(rows.field, id_key, binds.request(link.slot)))
+    count = "" if link.mode == "remove" else sql_of(binds(KEYS))
+    is_done = _IS_DONE[link.mode].format(named=named, count=count, rows=sql_of(rows), is_linked=is_linked)
+    row = f"{sql_of(binds(ROW))}::{plan.resource.id.key.types[0].sql_names[0]}"
+    there = f"EXISTS (SELECT FROM {sql_of(owners)} WHERE {is_owner})"
     return Statement(f"SELECT {row},1/CASE WHEN {there} AND (SELECT {is_done}) THEN 1 ELSE 0 END", binds.slots)
-
-
-def _text(term: Any) -> str:
-    return str(term.get_sql(quote_char='"'))

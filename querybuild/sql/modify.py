@@ -15,7 +15,7 @@ from pypika.terms import Criterion, Term
 
 from querybuild.declarations.keys import Key, Referenced
 from querybuild.declarations.resource import Resource
-from querybuild.declarations.terms import Template, escaped_braces
+from querybuild.declarations.terms import Template, escaped_braces, sql_of
 from querybuild.declarations.types import SEQUENCE_TYPES
 from querybuild.planning.plan import (
     Assignment,
@@ -181,7 +181,7 @@ def _row(plan: WritePlan, shown: Node | None, binds: Binds, *tests: tuple[Condit
     """Return the statement of the row. It returns the columns of `shown`, and for each of the tests that has conditions
     whether the row meets them."""
     sql = _ROW_STATEMENTS[plan.kind](plan, binds) + _returning(plan, shown, binds)
-    terms = [term.get_sql(quote_char='"') for conditions in tests for term in are_met(conditions, binds)]
+    terms = [sql_of(term) for conditions in tests for term in are_met(conditions, binds)]
     return ",".join([sql, *terms])
 
 
@@ -291,7 +291,7 @@ def _returning(plan: WritePlan, shown: Node | None, binds: Binds) -> str:
     """Return ` RETURNING "groups"."id"`, or the columns that the answer shows. It is text, because PyPika's `returning`
     only accepts tables of the query."""
     node = shown or node_of(plan.resource)
-    terms = [term.get_sql(quote_char='"') for term in columns(node, plan.resource.table, binds)]
+    terms = [sql_of(term) for term in columns(node, plan.resource.table, binds)]
     return " RETURNING " + ",".join(terms)
 
 

@@ -18,7 +18,7 @@ from pypika import functions as sql_functions
 from pypika.queries import QueryBuilder
 
 from querybuild.declarations.resource import Resource
-from querybuild.declarations.terms import Template
+from querybuild.declarations.terms import Template, sql_of
 from querybuild.planning.plan import Node, Rows, Slot, Statement
 from querybuild.planning.stream_plan import StreamPart, StreamPlan
 from querybuild.sql.binds import Binds
@@ -119,7 +119,7 @@ def row_bounds(resources: Sequence[Resource]) -> Statement:
     """Return the statement for the maximal number of rows of each table, which follows from its size. This is fast,
     while counting the rows would delay the first byte. It is null for views, for partitioned and foreign tables, and
     for tables with another access method than heap."""
-    tables = [table(resource).get_sql(quote_char='"').replace("'", "''") for resource in resources]
+    tables = [sql_of(table(resource)).replace("'", "''") for resource in resources]
     names = ",".join([f"'{name}'" for name in tables])
     is_plain = (
         """"relkind"='r' AND NOT "relhassubclass" AND "relam"=(SELECT "oid" FROM "pg_am" WHERE "amname"='heap')"""

@@ -13,6 +13,7 @@ from querybuild.declarations.access import audience_name
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.operators import OperatorRow, find_operator
 from querybuild.declarations.resource import Resource
+from querybuild.declarations.terms import sql_of
 from querybuild.declarations.types import ColumnType
 from querybuild.errors import quoted
 from querybuild.filters import RELATION_OPERATORS
@@ -101,5 +102,5 @@ def _compared(resource: Resource, name: str, op: str, val: Any) -> Iterator[_Con
     for item in val if row.arity != "one" and isinstance(val, list | tuple) else (val,):
         bound = value_type.bound
         assert bound is not None
-        sql = bound(Binds().request(0)).get_sql(quote_char='"')
+        sql = sql_of(bound(Binds().request(0)))
         yield _Constant(sql, value_type.from_json(item), f"the value {quoted(str(item))}")
