@@ -43,7 +43,7 @@ def vals_of(nodes: Iterable[FilterNode]) -> list[Any]:
     return [node.val for node in field_filters(nodes) if node.field is None]
 
 
-class AskedFilter(msgspec.Struct, frozen=True):
+class SentFilter(msgspec.Struct, frozen=True):
     """A filter object of a request, without its value, for errors that only the database finds. has_field: whether it
     compares two fields. checked: the indexes of its values, if only PostgreSQL knows which texts are valid."""
 
@@ -53,13 +53,13 @@ class AskedFilter(msgspec.Struct, frozen=True):
     checked: tuple[int, ...] = ()
 
 
-def asked_filters(
+def sent_filters(
     nodes: Iterable[FilterNode], checked: Mapping[int, tuple[int, ...]] = MappingProxyType({})
-) -> tuple[AskedFilter, ...]:
+) -> tuple[SentFilter, ...]:
     """Return the filter objects of a tree. checked: by the index of a val."""
     return tuple(
         [
-            AskedFilter(node.source, node.op, node.field is not None, () if node.field else checked.get(node.index, ()))
+            SentFilter(node.source, node.op, node.field is not None, () if node.field else checked.get(node.index, ()))
             for node in field_filters(nodes)
         ]
     )

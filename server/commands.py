@@ -279,10 +279,10 @@ def token(
             "who has the secret can be anybody: tokens of this command are for development, and it wants --development"
         )
     # Imported here: PyJWT and the cryptography behind it take 20 MB and 50 ms.
-    from server.authentication.development import Asked, sign_token
+    from server.authentication.development import NewToken, sign_token
 
-    asked = Asked(subject, role, scope, dict(map(_claim, claim)), expires_in)
-    print(sign_token(asked, settings, None if secret_file is None else Path(secret_file)))
+    token = NewToken(subject, role, scope, dict(map(_claim, claim)), expires_in)
+    print(sign_token(token, settings, None if secret_file is None else Path(secret_file)))
 
 
 def _claim(text: str) -> tuple[str, Any]:

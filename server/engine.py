@@ -19,7 +19,7 @@ from querybuild.declarations.function import Call
 from querybuild.declarations.hooks import NO_HOOKS
 from querybuild.declarations.resource import Relationship, Resource
 from querybuild.errors import ApiError, Errors, raise_all
-from querybuild.filters import AskedFilter, vals_of
+from querybuild.filters import SentFilter, vals_of
 from querybuild.parse import parse, split_pairs
 from querybuild.planning.changes import PlannedWrite, plan_write
 from querybuild.planning.context import Access, Context, View, check_action
@@ -121,7 +121,7 @@ class PreparedRead(msgspec.Struct, frozen=True, eq=False):
     values: Values
     cursor_mark: str
     cursor_parent: str | None
-    filters: tuple[AskedFilter, ...]
+    filters: tuple[SentFilter, ...]
     ready: ReadyPlan
 
     @property
@@ -307,10 +307,10 @@ class Engine:
     def _prepare(self, shape: ReadShape, query_string: str, context: Context) -> PreparedRead:
         errors = Errors()
         pairs = split_pairs(query_string, errors)
-        asked = None if errors else split_values(pairs, self.limits)
-        key = None if asked is None else (shape, context.access, asked.key)
+        split = None if errors else split_values(pairs, self.limits)
+        key = None if split is None else (shape, context.access, split.key)
         known = None if key is None else self._plans.read_forms.get(key)
-        if known is not None and asked is not None and (filled := fill(known[0], asked)) is not None:
+        if known is not None and split is not None and (filled := fill(known[0], split)) is not None:
             return _prepared(pairs, filled, known[0].filters, known[1])
         query = parse(pairs, shape.accepts, self.limits, errors)
         planned = self._plan(shape, query, context, errors)
@@ -354,7 +354,7 @@ class Engine:
         return tuple(dict.fromkeys(name for name, relation in keys if (name, relation) in self.schema.unenforced_keys))
 
 
-def _prepared(pairs: Pairs, filled: Filled, filters: tuple[AskedFilter, ...], ready: ReadyPlan) -> PreparedRead:
+def _prepared(pairs: Pairs, filled: Filled, filters: tuple[SentFilter, ...], ready: ReadyPlan) -> PreparedRead:
     queries = page_queries(pairs, filled.page)
     cursor = filled.cursor_mark, filled.cursor_parent
     return PreparedRead(filled.page, queries, ready.plan, filled.values, *cursor, filters, ready)

@@ -1,5 +1,5 @@
 """Parses the query string of a list, and writes the links and meta of its answer. It takes path and query as they were
-sent. It returns an `Asked`, made once for each query, and bytes.
+sent. It returns a `PageRequest`, made once for each query, and bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 _POSITIONS = ("page[number]", "page[after]")
 
 
-class Asked(msgspec.Struct, frozen=True):
+class PageRequest(msgspec.Struct, frozen=True):
     """A parsed query. parameters: as sent. url: path and query, up to the position of the page. links: those to this
     page and to the first.
     """
@@ -33,10 +33,10 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=1024)
-def asked_for(path: str, query: str) -> Asked:
+def page_request(path: str, query: str) -> PageRequest:
     """What a query asks for, and the links of its answer.
 
-    >>> asked_for("/users", "page[size]=30").links
+    >>> page_request("/users", "page[size]=30").links
     b'{"self":"/users?page%5Bsize%5D=30","first":"/users?page%5Bsize%5D=30&page%5Bnumber%5D=1"'
     """
     parameters = dict(parse_qsl(query, keep_blank_values=True))
@@ -46,7 +46,7 @@ def asked_for(path: str, query: str) -> Asked:
     size = int(parameters.get("page[size]", 30))
     first = url + ("page%5Bafter%5D=" if "page[after]" in parameters else "page%5Bnumber%5D=1")
     links = f'{{"self":"{sent}","first":"{first}"' if size else f'{{"self":"{sent}"'
-    return Asked(
+    return PageRequest(
         parameters=parameters,
         size=size,
         number=int(parameters.get("page[number]", 1)),
@@ -60,23 +60,23 @@ def _query_text(parameters: dict[str, str]) -> str:
     return "&".join([f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in parameters.items()])
 
 
-def page_links(asked: Asked, total: int | None, *, has_more: bool) -> bytes:
+def page_links(request: PageRequest, total: int | None, *, has_more: bool) -> bytes:
     """Return the links of a page by number."""
-    links, number = asked.links, asked.number
+    links, number = request.links, request.number
     if total is not None:
-        links += b',"last":"%bpage%%5Bnumber%%5D=%d"' % (asked.url, -(-total // asked.size))
+        links += b',"last":"%bpage%%5Bnumber%%5D=%d"' % (request.url, -(-total // request.size))
     if number > 1:
-        links += b',"prev":"%bpage%%5Bnumber%%5D=%d"' % (asked.url, number - 1)
+        links += b',"prev":"%bpage%%5Bnumber%%5D=%d"' % (request.url, number - 1)
     if has_more:
-        links += b',"next":"%bpage%%5Bnumber%%5D=%d"' % (asked.url, number + 1)
+        links += b',"next":"%bpage%%5Bnumber%%5D=%d"' % (request.url, number + 1)
     return links + b"}"
 
 
-def page_meta(asked: Asked, count: int, total: int | None) -> bytes:
+def page_meta(request: PageRequest, count: int, total: int | None) -> bytes:
     """Return the `meta` of a page."""
     if total is None:
         return b'{"count":%d}' % count
-    return b'{"count":%d,"total":%d,"totalPages":%d}' % (count, total, -(-total // asked.size))
+    return b'{"count":%d,"total":%d,"totalPages":%d}' % (count, total, -(-total // request.size))
 
 
 def read_cursor(text: str) -> tuple[str, int]:
@@ -88,13 +88,13 @@ def read_cursor(text: str) -> tuple[str, int]:
     return mark, int(own_id)
 
 
-def cursor_links(asked: Asked, mark: str, rows: list[Any], *, has_more: bool) -> bytes:
+def cursor_links(request: PageRequest, mark: str, rows: list[Any], *, has_more: bool) -> bytes:
     """Return the links of a page by cursor."""
-    links = asked.links
+    links = request.links
     if rows:
-        links += b',"prev":"%bpage%%5Bbefore%%5D=%b"' % (asked.url, _cursor(mark, rows[0][0]))
+        links += b',"prev":"%bpage%%5Bbefore%%5D=%b"' % (request.url, _cursor(mark, rows[0][0]))
     if has_more:
-        links += b',"next":"%bpage%%5Bafter%%5D=%b"' % (asked.url, _cursor(mark, rows[-1][0]))
+        links += b',"next":"%bpage%%5Bafter%%5D=%b"' % (request.url, _cursor(mark, rows[-1][0]))
     return links + b"}"
 
 

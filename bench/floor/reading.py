@@ -36,7 +36,7 @@ from bench.floor.documents import (
     users_of,
 )
 from bench.floor.handling import Handler, found
-from bench.floor.pages import Asked, asked_for, cursor_links, page_links, page_meta, read_cursor
+from bench.floor.pages import PageRequest, cursor_links, page_links, page_meta, page_request, read_cursor
 from bench.floor.statements import Statements
 
 BATCH = 1000
@@ -57,21 +57,21 @@ class DetailHandler(Handler):
 class ListHandler(Handler):
     """The base of handlers for lists."""
 
-    async def answer(self, asked: Asked, texts: Statements, *values: Any) -> None:
+    async def answer(self, request: PageRequest, texts: Statements, *values: Any) -> None:
         """Answer with a page of users."""
-        rows = await self.page(asked, texts, *values)
-        page = rows[: asked.size]
-        self.finish(list_document(objects(USER, ids_of(page), users_of(page)), *ends(asked, rows, page)))
+        rows = await self.page(request, texts, *values)
+        page = rows[: request.size]
+        self.finish(list_document(objects(USER, ids_of(page), users_of(page)), *ends(request, rows, page)))
 
-    async def page(self, asked: Asked, texts: Statements, *values: Any) -> list[Row]:
+    async def page(self, request: PageRequest, texts: Statements, *values: Any) -> list[Row]:
         """Return the rows of the page, and the next row if there is one."""
-        return await self.connections.fetch(texts[asked.is_counted] % (asked.size + 1, asked.offset), *values)
+        return await self.connections.fetch(texts[request.is_counted] % (request.size + 1, request.offset), *values)
 
 
-def ends(asked: Asked, rows: Sequence[Row], page: Sequence[Row]) -> tuple[bytes, bytes]:
+def ends(request: PageRequest, rows: Sequence[Row], page: Sequence[Row]) -> tuple[bytes, bytes]:
     """Return the links and meta of a page whose rows have the total, if there is one, as their last column."""
-    total = page[0][-1] if asked.is_counted else None
-    return page_links(asked, total, has_more=len(rows) > len(page)), page_meta(asked, len(page), total)
+    total = page[0][-1] if request.is_counted else None
+    return page_links(request, total, has_more=len(rows) > len(page)), page_meta(request, len(page), total)
 
 
 @lru_cache(maxsize=1024)
@@ -108,35 +108,35 @@ class UsersHandler(ListHandler):
     """Users. Only the filter tree is sorted, in its statement."""
 
     async def get(self) -> None:
-        asked = asked_for(self.request.path, self.request.query)
-        parameters = asked.parameters
+        request = page_request(self.request.path, self.request.query)
+        parameters = request.parameters
         if "include" in parameters:
-            await self._with_computers(asked)
+            await self._with_computers(request)
         elif "filter" in parameters:
             texts, values = filtered(parameters["filter"])
-            await self.answer(asked, texts, *values)
+            await self.answer(request, texts, *values)
         elif "fields[user]" in parameters:
-            rows = await self.page(asked, statements.NAMED)
-            page = rows[: asked.size]
+            rows = await self.page(request, statements.NAMED)
+            page = rows[: request.size]
             self.finish(
-                list_document(objects(USER_ALONE, ids_of(page), named_users_of(page)), *ends(asked, rows, page))
+                list_document(objects(USER_ALONE, ids_of(page), named_users_of(page)), *ends(request, rows, page))
             )
-        elif asked.size:
-            await self.answer(asked, statements.LIST)
+        elif request.size:
+            await self.answer(request, statements.LIST)
         else:
-            await self._everything(asked)
+            await self._everything(request)
 
-    async def _with_computers(self, asked: Asked) -> None:
-        text = statements.WITH_COMPUTERS[asked.is_counted] % (asked.size + 1, asked.offset, asked.size)
+    async def _with_computers(self, request: PageRequest) -> None:
+        text = statements.WITH_COMPUTERS[request.is_counted] % (request.size + 1, request.offset, request.size)
         rows = await self.connections.fetch(text)
         count = next((index for index, row in enumerate(rows) if row[-1] is not None), len(rows))
         users, computers = rows[:count], rows[count:]
-        page = users[: asked.size]
-        total = page[0][-2] if asked.is_counted else None
-        links = page_links(asked, total, has_more=count > asked.size)
-        self.finish(compound_document(*with_computers(page, computers), links, page_meta(asked, len(page), total)))
+        page = users[: request.size]
+        total = page[0][-2] if request.is_counted else None
+        links = page_links(request, total, has_more=count > request.size)
+        self.finish(compound_document(*with_computers(page, computers), links, page_meta(request, len(page), total)))
 
-    async def _everything(self, asked: Asked) -> None:
+    async def _everything(self, request: PageRequest) -> None:
         connection = await self.connections.acquire()
         try:
             count = await self._stream(connection)
@@ -146,7 +146,7 @@ class UsersHandler(ListHandler):
             raise
         finally:
             await self.connections.release(connection)
-        self.finish(list_tail(page_links_of_all(asked), page_meta(asked, count, None)))
+        self.finish(list_tail(page_links_of_all(request), page_meta(request, count, None)))
 
     async def _stream(self, connection: Connection) -> int:
         """Send the head and all users of a list, as fast as they are read; returns how many."""
@@ -161,9 +161,9 @@ class UsersHandler(ListHandler):
         return count
 
 
-def page_links_of_all(asked: Asked) -> bytes:
+def page_links_of_all(request: PageRequest) -> bytes:
     """Return the links of a list without pages."""
-    return asked.links + b"}"
+    return request.links + b"}"
 
 
 def with_computers(users: Sequence[Row], computers: Sequence[Row]) -> Part:
@@ -183,31 +183,31 @@ class ComputersHandler(ListHandler):
     """Computers. Only the page with owners is sorted, by name."""
 
     async def get(self) -> None:
-        asked = asked_for(self.request.path, self.request.query)
-        include = asked.parameters.get("include")
+        request = page_request(self.request.path, self.request.query)
+        include = request.parameters.get("include")
         if include == "owner":
-            rows = await self.page(asked, statements.WITH_OWNER)
-            self._compound(asked, rows, with_owners(rows[: asked.size]))
+            rows = await self.page(request, statements.WITH_OWNER)
+            self._compound(request, rows, with_owners(rows[: request.size]))
         elif include == "owner.group":
-            rows = await self.page(asked, statements.WITH_OWNER_AND_GROUP)
-            self._compound(asked, rows, with_owners_and_groups(rows[: asked.size]))
-        elif "page[after]" in asked.parameters:
-            await self._after(asked)
+            rows = await self.page(request, statements.WITH_OWNER_AND_GROUP)
+            self._compound(request, rows, with_owners_and_groups(rows[: request.size]))
+        elif "page[after]" in request.parameters:
+            await self._after(request)
         else:
-            rows = await self.page(asked, statements.COMPUTERS)
-            page = rows[: asked.size]
-            self.finish(list_document(objects(COMPUTER, ids_of(page), computers_of(page)), *ends(asked, rows, page)))
+            rows = await self.page(request, statements.COMPUTERS)
+            page = rows[: request.size]
+            self.finish(list_document(objects(COMPUTER, ids_of(page), computers_of(page)), *ends(request, rows, page)))
 
-    def _compound(self, asked: Asked, rows: Sequence[Row], part: Part) -> None:
-        self.finish(compound_document(*part, *ends(asked, rows, rows[: asked.size])))
+    def _compound(self, request: PageRequest, rows: Sequence[Row], part: Part) -> None:
+        self.finish(compound_document(*part, *ends(request, rows, rows[: request.size])))
 
-    async def _after(self, asked: Asked) -> None:
-        mark, before = read_cursor(asked.parameters["page[after]"])
-        rows = await self.connections.fetch(statements.COMPUTERS_AFTER % (asked.size + 1), before)
-        page = rows[: asked.size]
-        links = cursor_links(asked, mark, page, has_more=len(rows) > len(page))
+    async def _after(self, request: PageRequest) -> None:
+        mark, before = read_cursor(request.parameters["page[after]"])
+        rows = await self.connections.fetch(statements.COMPUTERS_AFTER % (request.size + 1), before)
+        page = rows[: request.size]
+        links = cursor_links(request, mark, page, has_more=len(rows) > len(page))
         data = objects(COMPUTER, ids_of(page), computers_of(page))
-        self.finish(list_document(data, links, page_meta(asked, len(page), None)))
+        self.finish(list_document(data, links, page_meta(request, len(page), None)))
 
 
 OWNER, OWNERS_GROUP = 3, 14
@@ -243,4 +243,4 @@ class GroupUsersHandler(ListHandler):
     """The users of a group."""
 
     async def get(self, own_id: str) -> None:
-        await self.answer(asked_for(self.request.path, self.request.query), statements.RELATED, int(own_id))
+        await self.answer(page_request(self.request.path, self.request.query), statements.RELATED, int(own_id))

@@ -15,7 +15,7 @@ from querybuild.declarations.function import Call, Returned
 from querybuild.declarations.resource import Attribute, Relationship, Resource, own_key_of, referring_key
 from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, FieldsError, IncludeError, PageError, listed, nearest, quoted
-from querybuild.filters import AskedFilter, asked_filters, vals_of
+from querybuild.filters import SentFilter, sent_filters, vals_of
 from querybuild.planning.conditions import ConditionPlanner, ReadValue
 from querybuild.planning.context import Context
 from querybuild.planning.counting import NO_REFERENCES, References, counted_by
@@ -70,7 +70,7 @@ class PlannedRead(msgspec.Struct, frozen=True):
     cursor_mark: str = ""
     cursor_parent: str | None = None
     readers: tuple[tuple[int, ReadValue], ...] = ()
-    filters: tuple[AskedFilter, ...] = ()
+    filters: tuple[SentFilter, ...] = ()
 
 
 Fieldset = tuple[tuple[Attribute, ...], tuple[Relationship, ...]]
@@ -251,7 +251,7 @@ class _ReadPlanner:
             is_called=call is not None,
         )
         values, readers = tuple(self.conditions.values), tuple(self.conditions.readers)
-        filters = asked_filters(query.filter, self.conditions.checked)
+        filters = sent_filters(query.filter, self.conditions.checked)
         return PlannedRead(plan, page, values, name, mark, self.cursor_parent, readers, filters)
 
     def rows(self, query: Query, page: Page, resource: Resource, mark: str) -> Rows:

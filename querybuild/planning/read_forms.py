@@ -15,7 +15,7 @@ import msgspec
 from querybuild.cursors import Cursor, decode_cursor, mark_of
 from querybuild.declarations.json_texts import JsonFault, load_json
 from querybuild.declarations.values import ValueFault
-from querybuild.filters import GROUPS, RELATION_OPERATORS, AskedFilter
+from querybuild.filters import GROUPS, RELATION_OPERATORS, SentFilter
 from querybuild.parse import is_ignored
 from querybuild.planning.conditions import NULL_TEXT, ReadValue
 from querybuild.planning.plan import ReadPlan, Values
@@ -30,7 +30,7 @@ CURSORS = ("page[after]", "page[before]")
 MAX_DIGITS = 15
 
 
-class Asked(msgspec.Struct, frozen=True, eq=False):
+class SplitQuery(msgspec.Struct, frozen=True, eq=False):
     """A query string, split into form and values. key: its form. vals: the values of its filters, in their order.
     offset: rows."""
 
@@ -53,7 +53,7 @@ class ReadForm(msgspec.Struct, frozen=True, eq=False):
     page: Page
     limit: tuple[int, ...]
     has_offset: bool
-    filters: tuple[AskedFilter, ...]
+    filters: tuple[SentFilter, ...]
 
 
 class Filled(msgspec.Struct, frozen=True, eq=False):
@@ -69,7 +69,7 @@ class _NoForm(Exception):
     """A value without a form. The planner reports its error."""
 
 
-def split_values(pairs: tuple[tuple[str, str], ...], limits: Limits) -> Asked | None:
+def split_values(pairs: tuple[tuple[str, str], ...], limits: Limits) -> SplitQuery | None:
     """Split a query into its form and its values. Returns None if the planner has to plan the whole query."""
     key: list[Hashable] = []
     vals: list[Any] = []
@@ -93,12 +93,12 @@ def split_values(pairs: tuple[tuple[str, str], ...], limits: Limits) -> Asked | 
     except (_NoForm, JsonFault, ValueFault):
         return None
     if position is None:
-        return Asked(tuple(key), vals, 0, cursor_text, cursor)
+        return SplitQuery(tuple(key), vals, 0, cursor_text, cursor)
     if position < minimum:
         return None
     offset = (position - 1) * size if minimum else position
     key.append((position > minimum, offset > 0, offset >= FAR_OFFSET))
-    return Asked(tuple(key), vals, offset, cursor_text, cursor)
+    return SplitQuery(tuple(key), vals, offset, cursor_text, cursor)
 
 
 def _whole_number(text: str) -> int:
@@ -151,23 +151,23 @@ def form_of(planned: PlannedRead, vals: list[Any]) -> ReadForm:
     return ReadForm(plan, planned.list_name, planned.readers, planned.page, tail[:1], len(tail) > 1, planned.filters)
 
 
-def fill(form: ReadForm, asked: Asked) -> Filled | None:
+def fill(form: ReadForm, split: SplitQuery) -> Filled | None:
     """Return the form with these values, or None if a value is invalid."""
     values: list[Any] = []
     mark, parent = "", None
     try:
         for index, read in form.readers:
-            values += read(asked.vals[index])
+            values += read(split.vals[index])
         if form.list_name:
-            mark = mark_of(form.list_name, asked.vals)
-        if asked.cursor is not None:
-            asked.cursor.check(mark, len(form.plan.rows.order))
-            values += [one for one in asked.cursor.values if one is not None]
-            parent = asked.cursor.parent
+            mark = mark_of(form.list_name, split.vals)
+        if split.cursor is not None:
+            split.cursor.check(mark, len(form.plan.rows.order))
+            values += [one for one in split.cursor.values if one is not None]
+            parent = split.cursor.parent
     except ValueFault:
         return None
     values += form.limit
     if form.has_offset:
-        values.append(min(asked.offset, LAST_OFFSET))
-    page = msgspec.structs.replace(form.page, offset=asked.offset, cursor=asked.cursor_text)
+        values.append(min(split.offset, LAST_OFFSET))
+    page = msgspec.structs.replace(form.page, offset=split.offset, cursor=split.cursor_text)
     return Filled(page, tuple(values), mark, parent)

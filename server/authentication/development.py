@@ -17,7 +17,7 @@ from server.settings import Settings, StartError
 from server.settings.algorithms import SECRET_BYTES
 
 
-class Asked(msgspec.Struct, frozen=True):
+class NewToken(msgspec.Struct, frozen=True):
     """What a token says. claims: further claims, which override those that are made here."""
 
     subject: str
@@ -27,7 +27,7 @@ class Asked(msgspec.Struct, frozen=True):
     expires_in_seconds: int = 3600
 
 
-def sign_token(asked: Asked, settings: Settings, secret_file: Path | None = None) -> str:
+def sign_token(token: NewToken, settings: Settings, secret_file: Path | None = None) -> str:
     """Return a token that a server with these settings accepts. secret_file: if it is not that of the settings. Raises
     StartError."""
     path = secret_file or settings.auth_secret_file
@@ -45,19 +45,19 @@ def sign_token(asked: Asked, settings: Settings, secret_file: Path | None = None
         [key] = secret_keys(secret, accepted).keys
     except KeysError as error:
         raise StartError(f"{path} cannot be used: {error}") from None
-    return jwt.encode(_claims(asked, settings), secret, algorithm=key.algorithms[0])
+    return jwt.encode(_claims(token, settings), secret, algorithm=key.algorithms[0])
 
 
-def _claims(asked: Asked, settings: Settings) -> dict[str, Any]:
+def _claims(token: NewToken, settings: Settings) -> dict[str, Any]:
     now = int(time.time())
-    claims: dict[str, Any] = {"sub": asked.subject, "aud": settings.auth_audience}
+    claims: dict[str, Any] = {"sub": token.subject, "aud": settings.auth_audience}
     if settings.auth_issuer is not None:
         claims["iss"] = settings.auth_issuer
-    if asked.roles:
-        _put(claims, settings.auth_roles_claim, list(asked.roles))
-    if asked.scopes:
-        claims["scope"] = " ".join(asked.scopes)
-    return claims | {"iat": now, "exp": now + asked.expires_in_seconds} | dict(asked.claims)
+    if token.roles:
+        _put(claims, settings.auth_roles_claim, list(token.roles))
+    if token.scopes:
+        claims["scope"] = " ".join(token.scopes)
+    return claims | {"iat": now, "exp": now + token.expires_in_seconds} | dict(token.claims)
 
 
 def _put(claims: dict[str, Any], path: str, value: Any) -> None:

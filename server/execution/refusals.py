@@ -18,7 +18,7 @@ from querybuild.declarations.operators import PATTERN_OPERATORS, all_names
 from querybuild.declarations.resource import Resource, link_of, own_key_of
 from querybuild.declarations.types import SEQUENCE_TYPES, ColumnType
 from querybuild.errors import ApiError, AttributeFault, RelatedNotFound, RequiredLink, listed, quoted, related_not_found
-from querybuild.filters import AskedFilter, placed
+from querybuild.filters import SentFilter, placed
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.plan import Assignment, LinkWrite, Values, WritePlan
 from querybuild.planning.writes.shared_columns import is_value_of
@@ -54,7 +54,7 @@ def raise_refusal(error: Exception, read: PreparedRead) -> NoReturn:
     raise error
 
 
-def _is_suspect(one: AskedFilter, error: Exception) -> bool:
+def _is_suspect(one: SentFilter, error: Exception) -> bool:
     """Return whether a filter can be the reason for an error. PostgreSQL only reports the kind of the error."""
     if not isinstance(error, REFUSED) and is_value_refused(error):
         return bool(one.checked)
@@ -69,7 +69,7 @@ def _is_suspect(one: AskedFilter, error: Exception) -> bool:
     return one.op in _SUSPECTS.get(state, (one.op,))
 
 
-def _suspicion(one: AskedFilter, error: Exception, values: Values) -> int:
+def _suspicion(one: SentFilter, error: Exception, values: Values) -> int:
     """Return how likely a suspect is: most if PostgreSQL quotes its value."""
     if any(is_quoted(values[slot], error) for slot in one.checked):
         return 2

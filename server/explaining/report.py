@@ -15,8 +15,8 @@ from server.authentication.authenticator import Authenticator, Custom
 from server.authentication.claims import verified
 from server.engine import Engine
 from server.errors import INTERNAL, InvalidToken, row_of
-from server.explaining.asked import AskedRead, read_url
 from server.explaining.indexes import helpful
+from server.explaining.requested import RequestedRead, read_url
 from server.explaining.running import Explained, ExplainedStatement, explain_read
 from server.explaining.texts import parameter_lines, plan_lines, query_parts, sql_lines
 from server.observing.telemetry import Telemetry
@@ -49,26 +49,26 @@ class AnswerError(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Report(msgspec.Struct, frozen=True, eq=False):
-    """What is known about a read. asked, explained: None if the URL is refused. suggestions: indexes that would help.
-    errors: what the server would answer instead of a document."""
+    """What is known about a read. requested, explained: None if the URL is refused. suggestions: indexes that would
+    help. errors: what the server would answer instead of a document."""
 
-    asked: AskedRead | None = None
+    requested: RequestedRead | None = None
     explained: Explained | None = None
     suggestions: tuple[Suggestion, ...] = ()
     errors: tuple[AnswerError, ...] = ()
 
     def sections(self) -> Iterator[Section]:
         """Yield the parts for people."""
-        if self.asked is not None and self.explained is not None:
-            yield from _sections(self.asked, self.explained, self.suggestions)
+        if self.requested is not None and self.explained is not None:
+            yield from _sections(self.requested, self.explained, self.suggestions)
 
     def document(self) -> dict[str, Any]:
         """Return the same for programs."""
-        asked, explained = self.asked, self.explained
+        requested, explained = self.requested, self.explained
         statements = () if explained is None else explained.statements
         return {
-            "query": [] if asked is None else [{"part": part, "text": text} for part, text in _query(asked)],
-            "plan": [] if asked is None else list(plan_lines(asked.prepared.plan)),
+            "query": [] if requested is None else [{"part": part, "text": text} for part, text in _query(requested)],
+            "plan": [] if requested is None else list(plan_lines(requested.prepared.plan)),
             "is_stream": explained is not None and explained.is_stream,
             "statements": [
                 {"name": one.name, "sql": one.sql, "parameters": list(one.values), "plan": one.tree, "notes": one.plan}
@@ -117,24 +117,24 @@ async def explain(
     connection.on_open(Telemetry(quiet))
     try:
         role = Roles(settings).of(principal) if settings.has_row_security else None
-        asked = read_url(url, engine, engine.context_of(principal))
+        requested = read_url(url, engine, engine.context_of(principal))
     except ApiError as error:
         return Report(errors=tuple(_answer_errors(error)))
     finally:
         engine.authenticator.close()
-    explained = await explain_read(connection, asked, engine, role, is_run=is_run, has_lines=has_lines)
+    explained = await explain_read(connection, requested, engine, role, is_run=is_run, has_lines=has_lines)
     suggestions = helpful(await index_advisor.suggest(connection, engine.catalog), explained.statements)
     errors = () if explained.error is None else tuple(_answer_errors(explained.error))
-    return Report(asked, explained, tuple(suggestions), errors)
+    return Report(requested, explained, tuple(suggestions), errors)
 
 
-def _query(asked: AskedRead) -> list[tuple[str, str]]:
-    return list(query_parts(asked.query, has_pages=asked.prepared.plan.is_collection))
+def _query(requested: RequestedRead) -> list[tuple[str, str]]:
+    return list(query_parts(requested.query, has_pages=requested.prepared.plan.is_collection))
 
 
-def _sections(asked: AskedRead, explained: Explained, suggestions: Sequence[Suggestion]) -> Iterator[Section]:
-    yield Section("query", tuple([f"{part:8} {text}" for part, text in _query(asked)]))
-    yield Section("plan", tuple(plan_lines(asked.prepared.plan)))
+def _sections(requested: RequestedRead, explained: Explained, suggestions: Sequence[Suggestion]) -> Iterator[Section]:
+    yield Section("query", tuple([f"{part:8} {text}" for part, text in _query(requested)]))
+    yield Section("plan", tuple(plan_lines(requested.prepared.plan)))
     if explained.is_stream:
         lines = (
             "The answer is a stream. After the first rows, the server reads each of the following",

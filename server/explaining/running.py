@@ -22,7 +22,7 @@ from querybuild.errors import ApiError, raise_as, release_frames, resource_not_f
 from querybuild.planning.rows import nodes
 from server.engine import Engine
 from server.execution.execute import execute_read
-from server.explaining.asked import AskedRead
+from server.explaining.requested import RequestedRead
 from server.postgres.connection import Connection
 from server.postgres.database import Database
 from server.postgres.driver_errors import in_one_line, translate
@@ -103,7 +103,7 @@ class _OneConnection(Database):
 
 async def explain_read(
     connection: Connection,
-    asked: AskedRead,
+    requested: RequestedRead,
     engine: Engine,
     role: RequestRole | None = None,
     *,
@@ -122,33 +122,33 @@ async def explain_read(
         if role is not None:
             await connection.execute(SET_ROLE, role.name, role.claims)
         if is_run:
-            sent, error, is_stream = await _run(connection, asked, engine, role)
+            sent, error, is_stream = await _run(connection, requested, engine, role)
         else:
-            sent, error, is_stream = list(_planned(asked)), None, asked.prepared.is_unpaginated
+            sent, error, is_stream = list(_planned(requested)), None, requested.prepared.is_unpaginated
         if is_stream:
-            sent += _stream_statements(asked, engine)
+            sent += _stream_statements(requested, engine)
         statements = [await _explain(connection, one, is_run=is_run, has_lines=has_lines) for one in sent]
     finally:
         await transaction.rollback()
     return Explained(tuple(statements), error, is_stream)
 
 
-def _planned(asked: AskedRead) -> Iterator[_Sent]:
+def _planned(requested: RequestedRead) -> Iterator[_Sent]:
     """Return the statements that the read sends if it finds rows. An exact total is a column of the primary rows."""
-    statements = asked.prepared.ready.statements
-    primary = statements.first if asked.prepared.is_unpaginated else statements.primary
+    statements = requested.prepared.ready.statements
+    primary = statements.first if requested.prepared.is_unpaginated else statements.primary
     for statement in dict.fromkeys((primary, *statements.branches)):
         if statement is not None:
             has_values = not any(slot.source in _LATER for slot in statement.slots)
-            name = _names(asked)[statement.sql]
-            yield _Sent(name, statement.sql, asked.sent.of(statement) if has_values else (), has_values=has_values)
+            name = _names(requested)[statement.sql]
+            yield _Sent(name, statement.sql, requested.sent.of(statement) if has_values else (), has_values=has_values)
 
 
 async def _run(
-    connection: Connection, asked: AskedRead, engine: Engine, role: RequestRole | None
+    connection: Connection, requested: RequestedRead, engine: Engine, role: RequestRole | None
 ) -> tuple[list[_Sent], Exception | None, bool]:
     """Return the statements that the server sends, its error, and whether it would send a stream."""
-    sent, names = list[_Sent](), _names(asked)
+    sent, names = list[_Sent](), _names(requested)
 
     def note(query: LoggedQuery) -> None:
         # asyncpg looks up types that are new to the connection.
@@ -157,13 +157,13 @@ async def _run(
 
     connection.add_query_logger(note)
     error: Exception | None = None
-    prepared, is_stream = asked.prepared, False
+    prepared, is_stream = requested.prepared, False
     read = translate_refusals(role, execute_read)
     try:
-        result = await read(_OneConnection(connection), prepared, asked.sent, engine)
+        result = await read(_OneConnection(connection), prepared, requested.sent, engine)
         is_stream = result.has_more and prepared.is_unpaginated
         if not (is_stream or result.rows[0] or prepared.plan.is_collection or prepared.plan.scope):
-            error = resource_not_found(asked.shape.resource.type, asked.route.id)
+            error = resource_not_found(requested.shape.resource.type, requested.route.id)
     except (ApiError, asyncpg.PostgresError, asyncpg.InterfaceError, RuntimeError) as found:
         release_frames(found)
         error = found
@@ -174,17 +174,17 @@ async def _run(
     return sent, error, is_stream
 
 
-def _stream_statements(asked: AskedRead, engine: Engine) -> Iterator[_Sent]:
+def _stream_statements(requested: RequestedRead, engine: Engine) -> Iterator[_Sent]:
     """Return the statements that a stream reads in pieces."""
-    for part in (parts := engine.prepare_stream(asked.prepared).statements.parts):
+    for part in (parts := engine.prepare_stream(requested.prepared).statements.parts):
         name = "all primary rows" if part is parts[0] else f"all included rows of {part.node.resource.type}"
-        yield _Sent(name, part.rows.sql, asked.sent.of(part.rows))
+        yield _Sent(name, part.rows.sql, requested.sent.of(part.rows))
 
 
-def _names(asked: AskedRead) -> dict[str, str]:
+def _names(requested: RequestedRead) -> dict[str, str]:
     """Return what each statement of a read is for, by its text."""
-    statements, names = asked.prepared.ready.statements, dict[str, str]()
-    for (_, branch), statement in zip(list(nodes(asked.prepared.plan.node))[1:], statements.branches, strict=True):
+    statements, names = requested.prepared.ready.statements, dict[str, str]()
+    for (_, branch), statement in zip(list(nodes(requested.prepared.plan.node))[1:], statements.branches, strict=True):
         if statement is not None and branch is not None:
             names[statement.sql] = f"rows of {branch.relationship.name}"
     for name, one in (

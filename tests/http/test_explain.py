@@ -14,7 +14,7 @@ from querybuild.errors import Forbidden, Unauthenticated
 from querybuild.principal import ANONYMOUS, Principal
 from server import commands
 from server.errors import StatementTimeout
-from server.explaining.asked import read_url
+from server.explaining.requested import read_url
 from server.explaining.running import Explained, explain_read
 from server.postgres.connection import Connection
 from server.postgres.database import open_alone
@@ -53,8 +53,8 @@ async def explained_by(api: Api, url: str, **given: Any) -> Explained:
     connection = await open_alone(api.database_url, engine.settings)
     try:
         connection.on_open(api.app.database.telemetry)
-        asked = read_url(url, engine, engine.context_of(ANONYMOUS))
-        return await explain_read(connection, asked, engine, **given)
+        requested = read_url(url, engine, engine.context_of(ANONYMOUS))
+        return await explain_read(connection, requested, engine, **given)
     finally:
         await connection.close()
 
@@ -136,9 +136,9 @@ async def test_nothing_is_left_of_it(start: Start, database_url: str) -> None:
     api = await start(database_url, built_in())
     connection: Connection = await open_alone(api.database_url, api.app.engine.settings)
     connection.on_open(api.app.database.telemetry)
-    asked = read_url("/users", api.app.engine, api.app.engine.context_of(ANONYMOUS))
+    requested = read_url("/users", api.app.engine, api.app.engine.context_of(ANONYMOUS))
     before = await connection.fetchval("SHOW statement_timeout")
-    await explain_read(connection, asked, api.app.engine)
+    await explain_read(connection, requested, api.app.engine)
     assert not connection.is_in_transaction()
     assert await connection.fetchval("SHOW statement_timeout") == before
     await connection.close()
@@ -149,10 +149,10 @@ async def test_row_security(shop: Shop) -> None:
     engine = shop.api.app.engine
     connection = await open_alone(shop.api.database_url, engine.settings)
     connection.on_open(shop.api.app.database.telemetry)
-    asked = read_url("/posts", engine, engine.context_of(ANONYMOUS))
+    requested = read_url("/posts", engine, engine.context_of(ANONYMOUS))
     for principal, policy in ((ANONYMOUS, "Filter: published"), (Principal(subject=ANN, claims=CLAIMS), "author_id")):
         role = Roles(engine.settings).of(principal)
-        explained = await explain_read(connection, asked, engine, role)
+        explained = await explain_read(connection, requested, engine, role)
         assert explained.error is None
         assert policy in "\n".join(explained.statements[0].plan)
         assert await connection.fetchval("SELECT current_user") == "authenticator"
@@ -163,7 +163,7 @@ async def test_row_security(shop: Shop) -> None:
         ("PostgreSQL refuses this statement: permission denied for schema private",)
     ]
     odd = Principal(subject="x", claims=CLAIMS | {"sub": "x"})
-    posts = await explain_read(connection, asked, engine, Roles(engine.settings).of(odd))
+    posts = await explain_read(connection, requested, engine, Roles(engine.settings).of(odd))
     assert (type(posts.error), str(posts.error)) == (Forbidden, UNFIT)
     assert posts.statements[0].plan == ('PostgreSQL refuses this statement: invalid input syntax for type uuid: "x"',)
     await connection.close()

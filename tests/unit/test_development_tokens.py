@@ -12,7 +12,7 @@ import pytest
 
 from querybuild.principal import Principal
 from server import commands
-from server.authentication.development import Asked, sign_token
+from server.authentication.development import NewToken, sign_token
 from server.authentication.files import read_files
 from server.authentication.tokens import Tokens
 from server.errors import ExpiredToken, InvalidToken
@@ -39,8 +39,8 @@ def accepted(token: str, settings: Settings) -> Principal:
 @pytest.mark.parametrize("issuer", [ISSUER, None])
 def test_the_server_accepts_a_token(settings: Settings, roles_claim: str, issuer: str | None) -> None:
     settings = msgspec.structs.replace(settings, auth_roles_claim=roles_claim, auth_issuer=issuer)
-    asked = Asked("ann", ("editor", "author"), ("read", "write"), {"tenant": {"id": 7}}, 60)
-    token = sign_token(asked, settings)
+    new = NewToken("ann", ("editor", "author"), ("read", "write"), {"tenant": {"id": 7}}, 60)
+    token = sign_token(new, settings)
     found = accepted(token, settings)
     assert (found.subject, found.issuer) == ("ann", issuer or "")
     assert (found.roles, found.scopes) == ({"editor", "author"}, {"read", "write"})
@@ -50,7 +50,7 @@ def test_the_server_accepts_a_token(settings: Settings, roles_claim: str, issuer
 
 
 def test_a_token_without_roles_and_scopes(settings: Settings) -> None:
-    found = accepted(sign_token(Asked("ann"), settings), settings)
+    found = accepted(sign_token(NewToken("ann"), settings), settings)
     assert (found.roles, found.scopes, sorted(found.claims)) == (set(), set(), ["aud", "exp", "iat", "iss", "sub"])
 
 
@@ -59,7 +59,7 @@ def test_a_token_without_roles_and_scopes(settings: Settings) -> None:
 )
 def test_claims_override_those_of_the_settings(settings: Settings, claims: Any, error: type[Exception]) -> None:
     """So that refusals can be tried out, too."""
-    token = sign_token(Asked("ann", claims=claims), settings)
+    token = sign_token(NewToken("ann", claims=claims), settings)
     with pytest.raises(error):
         accepted(token, settings)
 
@@ -68,11 +68,11 @@ def test_the_algorithm_is_one_that_the_settings_accept(settings: Settings, tmp_p
     other = tmp_path / "other"
     other.write_bytes(b"y" * 64)
     settings = msgspec.structs.replace(settings, auth_algorithms="HS512")
-    assert jwt.get_unverified_header(sign_token(Asked("ann"), settings, other))["alg"] == "HS512"
+    assert jwt.get_unverified_header(sign_token(NewToken("ann"), settings, other))["alg"] == "HS512"
     with pytest.raises(StartError, match="it has 32 bytes, and at least 64 are needed"):
-        sign_token(Asked("ann"), settings)
+        sign_token(NewToken("ann"), settings)
     with pytest.raises(StartError, match="accepts no tokens that are signed with a secret"):
-        sign_token(Asked("ann"), msgspec.structs.replace(settings, auth_algorithms="RS256"))
+        sign_token(NewToken("ann"), msgspec.structs.replace(settings, auth_algorithms="RS256"))
 
 
 PARAMETERS: dict[str, Any] = {"subject": "ann", "role": (), "scope": (), "secret_file": None, "expires_in": 60}

@@ -30,7 +30,7 @@ KINDS: dict[Shape, Literal["collection", "resource", "related", "linkage"]] = {
 }
 
 
-class AskedRead(msgspec.Struct, frozen=True, eq=False):
+class RequestedRead(msgspec.Struct, frozen=True, eq=False):
     """A read that a URL asks for. sent: the values for its statements."""
 
     route: Route
@@ -40,7 +40,7 @@ class AskedRead(msgspec.Struct, frozen=True, eq=False):
     sent: Arguments
 
 
-def read_url(url: str, engine: Engine, context: Context) -> AskedRead:
+def read_url(url: str, engine: Engine, context: Context) -> RequestedRead:
     """Prepare the read of a URL, with or without scheme and host. Raises ApiError for what the server would refuse, and
     StartError for what is no read of resources."""
     path, _, query_string = _target(url).partition("?")
@@ -59,7 +59,7 @@ def read_url(url: str, engine: Engine, context: Context) -> AskedRead:
     errors = Errors()
     query = parse(split_pairs(query_string, errors), shape.accepts, engine.limits, errors)
     raise_all(errors)
-    return AskedRead(route, shape, query, prepared, Arguments(prepared.values, context.values, path_id))
+    return RequestedRead(route, shape, query, prepared, Arguments(prepared.values, context.values, path_id))
 
 
 def _target(url: str) -> str:
