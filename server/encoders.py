@@ -9,8 +9,10 @@ import msgspec
 
 from querybuild.cache import BoundedCache
 from querybuild.declarations.resource import Resource
-from querybuild.planning.plan import Node, ReadPlan, node_of
+from querybuild.planning.context import Context
+from querybuild.planning.plan import FIRST_ALIAS, Node, ReadPlan, node_of
 from querybuild.planning.rows import Row, with_computed
+from querybuild.planning.rowsets import open_rows
 from querybuild.sql.clauses import reads_other_rows
 from querybuild.sql.stream import StreamStatements
 from serializers.encode import DocumentEncoder, ResourceEncoder
@@ -66,5 +68,5 @@ class Encoders:
         return self._bare.get_or_make(resource, lambda: self._make_bare(resource), lambda _: ENTRY_BYTES)
 
     def _make_bare(self, resource: Resource) -> Bare:
-        node = node_of(resource, resource.readable_attributes)
+        node = node_of(open_rows(resource, FIRST_ALIAS, Context()), resource.readable_attributes)
         return Bare(node, ResourceEncoder(node, (), self._base_url, has_link=False), not reads_other_rows(node))

@@ -53,7 +53,7 @@ class LinkRows(msgspec.Struct, frozen=True):
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """A set of rows of one resource, created by `rowsets.open_rows`.
+    """A set of rows of one resource, created in `rowsets.py`.
 
     alias: their name in a statement.
     parent: the alias of the rows that they are attached to, or empty.
@@ -259,18 +259,15 @@ def sources_of(attribute: Attribute, resource: Resource) -> list[Attribute]:
 
 
 def node_of(
-    rows: Rows | Resource,
+    rows: Rows,
     attributes: tuple[Attribute, ...] = (),
     relationships: tuple[Relationship, ...] = (),
     keys: tuple[Key, ...] = (),
     branches: tuple[Branch, ...] = (),
     targets: tuple[Rows | None, ...] = (),
 ) -> Node:
-    """Create a node. rows: the resource is enough if the node is not used to find the rows."""
-    if isinstance(rows, Resource):
-        rows = Rows(rows, FIRST_ALIAS)
-    resource = rows.resource
-    sources = [source for shown in attributes for source in sources_of(shown, resource)]
+    """Create a node. It reads the attributes that are shown, and those that the computed ones depend on."""
+    sources = [source for shown in attributes for source in sources_of(shown, rows.resource)]
     read = dict.fromkeys([shown for shown in attributes if shown.compute is None] + sources)
     computed = tuple(shown for shown in attributes if shown.compute is not None)
     return Node(rows, tuple(read), attributes, computed, relationships, keys, branches, targets)

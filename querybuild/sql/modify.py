@@ -290,7 +290,7 @@ _ROW_STATEMENTS = {"create": _insert, "update": _update, "delete": _delete}
 def _returning(plan: WritePlan, shown: Node | None, binds: Binds) -> str:
     """Return ` RETURNING "groups"."id"`, or the columns that the answer shows. It is text, because PyPika's `returning`
     only accepts tables of the query."""
-    node = shown or node_of(plan.resource)
+    node = shown or node_of(plan.rows)
     terms = [sql_of(term) for term in columns(node, plan.resource.table, binds)]
     return " RETURNING " + ",".join(terms)
 
@@ -327,7 +327,7 @@ def _alone(plan: WritePlan, shown: Node | None) -> Statement:
 
 def width_of(plan: WritePlan, shown: Node | None) -> int:
     """Return the number of columns that the statement `row` returns."""
-    return (shown or node_of(plan.resource)).width
+    return (shown or node_of(plan.rows)).width
 
 
 def _find_row(plan: WritePlan) -> Statement:
@@ -344,7 +344,7 @@ def _lock_row(plan: WritePlan) -> Statement:
     """Compile `SELECT "groups"."id" FROM "groups" WHERE "id"=$1 FOR NO KEY UPDATE`, with the attributes that must be
     unchanged, and the column of `_find_row`."""
     binds = Binds()
-    node = node_of(plan.resource, tuple(sent.attribute for sent in plan.unchanged))
+    node = node_of(plan.rows, tuple(sent.attribute for sent in plan.unchanged))
     shown = [*columns(node, plan.resource.table, binds), *is_writable(plan.rows, binds)]
     for sent in plan.unchanged:
         if sent.target is not None:

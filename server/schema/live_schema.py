@@ -20,8 +20,10 @@ from querybuild.declarations.resource import Attribute, Relationship, Resource, 
 from querybuild.declarations.terms import quote_ident
 from querybuild.declarations.types import OPAQUE, ColumnType
 from querybuild.errors import listed, quoted
+from querybuild.planning.context import Context
 from querybuild.planning.counting import Reference, References
-from querybuild.planning.plan import ReadPlan, node_of
+from querybuild.planning.plan import FIRST_ALIAS, ReadPlan, node_of
+from querybuild.planning.rowsets import open_rows
 from querybuild.sql.select import compile_read
 from server.schema.live_constants import constant_faults
 from server.schema.live_functions import read_functions
@@ -404,7 +406,7 @@ async def _read_columns(
 
     Raises _Refused, and asyncpg's errors if the connection is lost.
     """
-    plan = ReadPlan(node=node_of(resource, tuple(attributes)), is_collection=True)
+    plan = ReadPlan(node=node_of(open_rows(resource, FIRST_ALIAS, Context()), tuple(attributes)), is_collection=True)
     try:
         sql = compile_read(plan).primary.sql
     except Exception as error:  # of a declaration's own function

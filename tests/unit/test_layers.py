@@ -293,11 +293,11 @@ def test_no_folder_is_called_utils_common_or_core() -> None:
 
 
 def test_one_function_makes_the_rows_of_a_request() -> None:
-    """So there is one place to hide rows. `plan.node_of` makes rows that something else has found."""
+    """So there is one place to hide rows."""
     makers = {
         path.relative_to(ROOT).as_posix()
         for path in (*modules("querybuild"), *modules("serializers"), *modules("server/execution"))
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Rows"
     }
-    assert makers == {"querybuild/planning/plan.py", "querybuild/planning/rowsets.py"}
+    assert makers == {"querybuild/planning/rowsets.py"}

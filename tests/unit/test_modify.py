@@ -232,7 +232,7 @@ def test_rows_with_the_same_columns_are_one_statement() -> None:
 
 def test_several_creates_in_one_statement() -> None:
     group = create("group", {"attributes": {"name": "x"}}, built_in())
-    node = node_of(group.plan.resource, group.plan.resource.readable_attributes)
+    node = node_of(group.plan.rows, group.plan.resource.readable_attributes)
     names = {"first_name": "a", "last_name": "b"}
     user = create("user", {"attributes": names, "relationships": linked(group=("group", "1"))}, built_in())
     parts = (Create(group.plan, node, ()), Create(user.plan, None, ((2, 0),)))

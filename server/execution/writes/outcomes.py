@@ -122,7 +122,7 @@ def check_row(write: PlannedWrite, statements: WriteStatements, row: Row | None)
 
 def check_unchanged(write: PlannedWrite, row: Row) -> ChangedRow | None:
     """Compare the read-only fields that were sent with those of the locked row."""
-    node = node_of(write.plan.resource, tuple(sent.attribute for sent in write.plan.unchanged))
+    node = node_of(write.plan.rows, tuple(sent.attribute for sent in write.plan.unchanged))
     errors: list[ApiError] = [
         (AttributeFault if sent.relationship is None else RelationshipFault)(
             f"{quoted((sent.relationship or sent.attribute).name)} is read-only: leave it out, or "
