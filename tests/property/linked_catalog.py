@@ -48,9 +48,11 @@ CREATE TABLE linked.people (
 );
 
 CREATE TABLE linked.badges (
-    code text DEFAULT gen_random_uuid()::text PRIMARY KEY,
+    series text DEFAULT 'a,b',
+    code text DEFAULT gen_random_uuid()::text,
     colour text NOT NULL,
-    person_id uuid UNIQUE REFERENCES linked.people (id) ON DELETE SET NULL
+    person_id uuid UNIQUE REFERENCES linked.people (id) ON DELETE SET NULL,
+    PRIMARY KEY (series, code)
 );
 
 CREATE TABLE linked.passports (
@@ -86,16 +88,33 @@ CREATE TABLE linked.person_skills (
 
 ALTER SEQUENCE linked.skill_ids OWNED BY linked.skills.id;
 CREATE TABLE linked.nodes (
-    id uuid DEFAULT gen_random_uuid() PRIMARY KEY,
+    grove integer DEFAULT 1,
+    id uuid DEFAULT gen_random_uuid(),
     title text NOT NULL,
-    parent_id uuid REFERENCES linked.nodes (id) ON DELETE CASCADE,
-    next_id uuid UNIQUE REFERENCES linked.nodes (id) ON DELETE SET NULL
+    parent_grove integer,
+    parent_id uuid,
+    next_grove integer,
+    next_id uuid,
+    PRIMARY KEY (grove, id),
+    FOREIGN KEY (parent_grove, parent_id) REFERENCES linked.nodes ON DELETE CASCADE,
+    FOREIGN KEY (next_grove, next_id) REFERENCES linked.nodes ON DELETE SET NULL,
+    UNIQUE (next_id, next_grove)
+);
+
+CREATE TABLE linked.node_badges (
+    series text,
+    code text,
+    grove integer,
+    node_id uuid,
+    PRIMARY KEY (series, code, grove, node_id),
+    FOREIGN KEY (series, code) REFERENCES linked.badges ON DELETE CASCADE,
+    FOREIGN KEY (grove, node_id) REFERENCES linked.nodes ON DELETE CASCADE
 );
 """
 
 EMPTY = """
 TRUNCATE linked.teams, linked.people, linked.badges, linked.passports, linked.tasks, linked.task_blockers,
-    linked.skills, linked.person_skills, linked.nodes RESTART IDENTITY
+    linked.skills, linked.person_skills, linked.nodes, linked.node_badges RESTART IDENTITY
 """
 
 
@@ -146,10 +165,13 @@ BADGE = Resource(
     "/badges",
     "badges",
     schema="linked",
-    id=Id(column="code", type=TEXT),
+    id=Id(columns=("series", "code"), types=(TEXT, TEXT)),
     client_ids=True,
     attributes=(Attribute("colour", TEXT, required=True),),
-    relationships=(ToOne("person", "person"),),
+    relationships=(
+        ToOne("person", "person"),
+        ToMany("nodes", "node", through=Link("node_badges", ("series", "code"), ("grove", "node_id"), schema="linked")),
+    ),
 )
 
 # The sequence may reach ids that clients have chosen.
@@ -212,14 +234,17 @@ NODE = Resource(
     "/forest/nodes",
     "nodes",
     schema="linked",
-    id=Id(type=UUID),
+    id=Id(columns=("grove", "id"), types=(INT, UUID)),
     client_ids=True,
     attributes=(Attribute("title", TEXT, required=True),),
     relationships=(
-        ToOne("parent", "node"),
-        ToMany("children", "node", foreign_key="parent_id"),
-        ToOne("next", "node"),
-        ToOne("previous", "node", foreign_key="next_id"),
+        ToOne("parent", "node", columns=("parent_grove", "parent_id")),
+        ToMany("children", "node", foreign_key=("parent_grove", "parent_id")),
+        ToOne("next", "node", columns=("next_grove", "next_id")),
+        ToOne("previous", "node", foreign_key=("next_grove", "next_id")),
+        ToMany(
+            "badges", "badge", through=Link("node_badges", ("grove", "node_id"), ("series", "code"), schema="linked")
+        ),
     ),
 )
 

@@ -9,7 +9,7 @@ written first, and the other relationships follow in the order of the document.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -18,6 +18,7 @@ from tests.property.linked_types import (
     ID_FORMS,
     LINK_TABLES,
     NUMBERS,
+    RANDOM,
     RESTRICTED,
     SPEECH,
     TYPES,
@@ -42,6 +43,21 @@ class Lid(msgspec.Struct, frozen=True):
 
 
 Ref = str | Lid
+
+
+def parts(id_text: str) -> list[str]:
+    """Return the parts of an id of several columns."""
+    marked = id_text.replace("\\\\", "\x01").replace("\\,", "\x02").split(",")
+    return [part.replace("\x01", "\\").replace("\x02", ",") for part in marked]
+
+
+def _numbered(id_text: str) -> tuple[int, str]:
+    number, rest = id_text.split(",")
+    return int(number), rest
+
+
+ORDERS: dict[str, Callable[[str], Any]] = {**dict.fromkeys(NUMBERS, int), "text,text": parts, "int,uuid": _numbered}
+"""What ids are sorted by."""
 
 
 class Links(msgspec.Struct):
@@ -112,8 +128,7 @@ class Model:
 
     def ids(self, type_name: str) -> list[str]:
         """Return the ids of a type, in the order of the collection."""
-        ids = self.state.rows[type_name]
-        return sorted(ids, key=int) if TYPES[type_name].id in NUMBERS else sorted(ids)
+        return sorted(self.state.rows[type_name], key=ORDERS.get(TYPES[type_name].id, str))
 
     def count(self) -> int:
         return sum(len(rows) for rows in self.state.rows.values())
@@ -216,7 +231,7 @@ class Model:
         id_text = self._resolved(write.id) if write.id is not None else self._new(kind)
         if id_text in rows:
             found.add(409)
-        elif write.id is not None and kind.id != "uuid" and any(known.startswith(NEW) for known in rows):
+        elif write.id is not None and kind.id not in RANDOM and any(known.startswith(NEW) for known in rows):
             # The server may have chosen this id for an earlier operation of the same request.
             unsure.add(409)
         keys: dict[str, str | None] = {name: None for name, _ in kind.own_keys()}

@@ -29,14 +29,16 @@ PLAIN = "application/vnd.api+json"
 MODES: dict[str, Mode] = {"POST": "add", "PATCH": "replace", "DELETE": "remove"}
 OWN_IDS = {
     "uuid": [f"00000000-0000-0000-0000-00000000000{digit}" for digit in "12ab"],
-    "text": ["a", "B", "a/b c", "ß%2F"],
+    "text,text": ["a,a", "B,", "a/b c,\\,", ",ß%2F", "\\\\,."],
+    "int,uuid": [f"{number},00000000-0000-0000-0000-00000000000{digit}" for number in (1, 10, -2) for digit in "1a"],
     "bigint": ["1", "2", "3", "4", "5", "-1"],
 }
 ABSENT_IDS = {
     "smallint": ["999", "07", "no", "32768"],
     "numeric": ["999", "07", "no", "1.0", "1e1", "99999999999999999999"],
     "bigint": ["999", "07", "no", "9223372036854775808"],
-    "text": ["nobody"],
+    "text,text": ["nobody,x", "a", "a,b,c", "a,\\b"],
+    "int,uuid": ["1", "1,1", "01,00000000-0000-0000-0000-000000000001", "1,ffffffff-0000-0000-0000-00000000000F"],
     "uuid": ["ffffffff-0000-0000-0000-000000000000", "FFFFFFFF-0000-0000-0000-000000000000", "1"],
 }
 TEXTS = ["a", "b", "c", "D", "é", "a b", "", *"efghijklmnop"]

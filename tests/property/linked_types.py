@@ -8,15 +8,18 @@ from typing import Any, Literal
 
 import msgspec
 
-IdKind = Literal["smallint", "numeric", "bigint", "text", "uuid"]
+IdKind = Literal["smallint", "numeric", "bigint", "uuid", "text,text", "int,uuid"]
 NUMBERS = ("smallint", "numeric", "bigint")
 ID_FORMS: dict[IdKind, str] = {
     "smallint": r"0|-?[1-9]\d{0,3}",
     "numeric": r"0|-?[1-9]\d*",
     "bigint": r"0|-?[1-9]\d{0,17}",
-    "text": r".+",
     "uuid": r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+    "text,text": r"([^\\,]|\\[\\,])*,([^\\,]|\\[\\,])*",
+    "int,uuid": r"(0|-?[1-9]\d{0,8}),[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
 }
+RANDOM = ("uuid", "text,text", "int,uuid")
+"""Ids that the database makes as it makes no others."""
 SPEECH: dict[str, Literal["add", "replace", "remove"]] = {"add": "add", "update": "replace", "remove": "remove"}
 """The operations of a relationship, with the mode of each."""
 
@@ -123,10 +126,13 @@ TYPES = {
     ),
     "badge": Type(
         path="/badges",
-        id="text",
+        id="text,text",
         client_ids=True,
         attributes={"colour": str},
-        relationships={"person": Key(target="person", is_unique=True)},
+        relationships={
+            "person": Key(target="person", is_unique=True),
+            "nodes": Linked("node", "node_badges", False),
+        },
     ),
     "passport": Type(
         path="/passports",
@@ -157,7 +163,7 @@ TYPES = {
     ),
     "node": Type(
         path="/forest/nodes",
-        id="uuid",
+        id="int,uuid",
         client_ids=True,
         attributes={"title": str},
         relationships={
@@ -165,11 +171,16 @@ TYPES = {
             "children": Reverse("node", "parent", True),
             "next": Key(target="node", is_unique=True),
             "previous": Reverse("node", "next", False),
+            "badges": Linked("badge", "node_badges", True),
         },
     ),
 }
 
-LINK_TABLES = {"person_skills": ("person", "skill"), "task_blockers": ("task", "task")}
+LINK_TABLES = {
+    "person_skills": ("person", "skill"),
+    "task_blockers": ("task", "task"),
+    "node_badges": ("node", "badge"),
+}
 """Link table -> the types of its two sides."""
 RESTRICTED = ("person_skills", "skill")
 """The side of a link table whose resources cannot be deleted while they are linked."""
