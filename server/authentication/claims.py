@@ -45,6 +45,14 @@ def check_kind(claims: Claims) -> None:
         raise InvalidToken("The token is not an access token.")
 
 
+def check_unbound(claims: Claims) -> None:
+    """Refuse a token that is bound to a key (RFC 7800). Who sends it has to prove to have the key, by the certificate
+    of the connection (RFC 8705) or the header DPoP (RFC 9449). The server checks no such proof, and as a plain bearer
+    token it would do for a thief. Raises InvalidToken."""
+    if claims.get("cnf") is not None:
+        raise InvalidToken("The token is bound to a key (cnf), and this server cannot check who has the key.")
+
+
 def texts_of(value: Any, *, is_spaced: bool = False) -> frozenset[str]:
     """Return the texts of a claim, which is a list or one text. Members that are no texts are ignored. is_spaced:
     whether one text has several, with spaces between."""

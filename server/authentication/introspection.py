@@ -17,7 +17,7 @@ import msgspec
 
 from querybuild.cache import BoundedCache
 from querybuild.principal import Principal
-from server.authentication.claims import Verified, check_kind, verified
+from server.authentication.claims import Verified, check_kind, check_unbound, verified
 from server.authentication.fetching import Fetcher, FetchError
 from server.authentication.files import AuthFiles
 from server.authentication.token_cache import ENTRY_BYTES, MAX_BYTES, MAX_ENTRIES, TokenCache
@@ -50,6 +50,7 @@ class Introspector:
         self._audience = settings.auth_audience
         self._leeway_seconds = settings.auth_leeway_seconds
         self._roles_claim = settings.auth_roles_claim
+        self._allows_bound = settings.auth_allow_bound_tokens
         self._fetcher = fetcher
         self._cache = cache
         self._refused: BoundedCache[float] = BoundedCache(MAX_ENTRIES, MAX_BYTES)
@@ -120,6 +121,8 @@ class Introspector:
         ):
             raise InvalidToken("The token is for another server: its aud does not fit.")
         check_kind(answer)
+        if not self._allows_bound:
+            check_unbound(answer)
         named = issuer if isinstance(issuer, str) else self._issuer or ""
         return verified(answer, named, self._roles_claim, min(expires_at, now + KEEP_SECONDS))
 

@@ -17,7 +17,7 @@ import jwt
 import msgspec
 from jwt import exceptions as refused
 
-from server.authentication.claims import Verified, check_kind, verified
+from server.authentication.claims import Verified, check_kind, check_unbound, verified
 from server.authentication.keys import Key, Keys
 from server.errors import ExpiredToken, InvalidToken
 from server.settings import Settings
@@ -83,6 +83,7 @@ class JwtVerifier:
         self._leeway_seconds = settings.auth_leeway_seconds
         self._roles_claim = settings.auth_roles_claim
         self._algorithms = accepted_algorithms(settings)
+        self._allows_bound = settings.auth_allow_bound_tokens
 
     def verify(self, token: str, keys: Keys) -> Verified:
         """Return the principal of a token. Raises InvalidToken, ExpiredToken, UnknownKey."""
@@ -140,6 +141,8 @@ class JwtVerifier:
         if not isinstance(expiry, int | float) or isinstance(expiry, bool) or expiry > MAX_EXPIRY:
             raise InvalidToken("The exp of the token is not a number of seconds.")
         check_kind(claims)
+        if not self._allows_bound:
+            check_unbound(claims)
         issuer = claims.get("iss", "")
         return verified(claims, str(issuer), self._roles_claim, expiry + self._leeway_seconds)
 

@@ -101,6 +101,14 @@ class AccessSettings(FrontSettings, frozen=True, kw_only=True):
         ),
         AUTHENTICATION,
     ] = False
+    auth_allow_bound_tokens: Annotated[
+        bool,
+        Meta(
+            description="Accept tokens that are bound to a key (cnf), although this server does not check who has the "
+            "key. Only for a server behind a proxy that checks it, by the certificate (RFC 8705) or DPoP (RFC 9449)."
+        ),
+        AUTHENTICATION,
+    ] = False
     auth_admin: Annotated[
         Text | None,
         Meta(

@@ -368,6 +368,7 @@ async def test_an_opaque_token(start: Start, database_url: str, issuer: Issuer, 
 
 
 ACTIVE = {"active": True, "sub": "ann"}
+BOUND = "The token is bound to a key (cnf), and this server cannot check who has the key."
 
 
 @pytest.mark.parametrize(
@@ -378,6 +379,7 @@ ACTIVE = {"active": True, "sub": "ann"}
         ({"sub": "ann"}, "invalid_token", "The token is not active."),
         ({"active": True}, "invalid_token", "The token has no sub, or not a text."),
         (ACTIVE | {"sub": 7}, "invalid_token", "The token has no sub, or not a text."),
+        (ACTIVE | {"cnf": {"jkt": "x"}}, "invalid_token", BOUND),
         (ACTIVE | {"exp": 1}, "expired_token", "The token has expired."),
         (ACTIVE | {"exp": "x"}, "invalid_token", "The exp of the token is not a number of seconds."),
         (ACTIVE | {"nbf": 9e9}, "invalid_token", "The token is not valid yet: its nbf is in the future."),
@@ -396,6 +398,14 @@ async def test_an_opaque_token_that_is_not_accepted(
     issuer.answers[INTROSPECTION] = json.dumps(answer).encode()
     refused = await who(api, "opaque")
     assert (refused.status, refused.errors[0]["code"], refused.errors[0]["detail"]) == (401, code, detail)
+
+
+async def test_a_bound_opaque_token_behind_a_proxy_that_checks_the_proof(
+    start: Start, database_url: str, issuer: Issuer, tmp_path: Path
+) -> None:
+    api = await with_introspection(start, database_url, issuer, tmp_path, auth_allow_bound_tokens=True)
+    issuer.active["opaque"] = {"sub": "ann", "cnf": {"jkt": "x"}}
+    assert (await who(api, "opaque")).document["subject"] == "ann"
 
 
 @pytest.mark.parametrize(

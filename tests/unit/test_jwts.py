@@ -30,6 +30,7 @@ from server.settings import Settings, StartError
 from tests.issuer import AUDIENCE, claims, encoded, private_key, public_jwk, public_pem, signed
 
 ISSUER = "https://id.example.org/"
+BOUND = "The token is bound to a key (cnf), and this server cannot check who has the key."
 SECRET = b"0123456789abcdef" * 4
 RSA, OTHER_RSA, EC = private_key("RS256"), private_key("RS256", 1), private_key("ES256")
 SET = read_key_set(json.dumps({"keys": [public_jwk(RSA, kid="one"), public_jwk(EC, kid="two")]}).encode())
@@ -121,6 +122,9 @@ def test_other_algorithms_must_be_set(algorithm: str) -> None:
         ({"typ": "ID"}, "The token is not an access token."),
         ({"token_use": "id"}, "The token is not an access token."),
         ({"at_hash": "x"}, "The token is not an access token."),
+        *(({"cnf": {member: "x"}}, BOUND) for member in ("jkt", "x5t#S256", "jwk", "kid", "new")),
+        ({"cnf": {}}, BOUND),
+        ({"cnf": "x"}, BOUND),
     ],
 )  # fmt: skip
 def test_claims_that_are_refused(changed: dict[str, Any], detail: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -128,6 +132,12 @@ def test_claims_that_are_refused(changed: dict[str, Any], detail: str, caplog: p
     token = token_of(body.encode())
     assert refusal(token) == detail
     assert "unexpected" not in caplog.text
+
+
+def test_bound_tokens_are_accepted_if_a_proxy_checks_the_proof() -> None:
+    found = verified(token_of(cnf={"jkt": "x"}), auth_allow_bound_tokens=True)
+    assert found.principal.claims["cnf"] == {"jkt": "x"}
+    assert verified(token_of(json.dumps(claims(iss=ISSUER) | {"cnf": None}).encode()))
 
 
 @pytest.mark.parametrize("seconds", [-9, 9])
