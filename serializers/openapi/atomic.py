@@ -7,7 +7,7 @@ from typing import Any
 
 from querybuild.declarations.resource import Resource, ToOne
 from querybuild.declarations.values import JsonSchema
-from serializers.openapi.contract import Contract, Schemas, component, narrowed, ref
+from serializers.openapi.api import Api, Schemas, component, narrowed, ref
 from serializers.openapi.documents import INCLUDED, SENT_ID, VERSION, example_document, linkage_part
 from serializers.operations import MEMBER
 
@@ -16,9 +16,9 @@ _MODES = {"add": "add", "replace": "update", "remove": "remove"}
 """The operation of each method of a relationship."""
 
 
-def atomic_schemas(contract: Contract, max_operations: int) -> Schemas:
+def atomic_schemas(api: Api, max_operations: int) -> Schemas:
     """Return the components of requests and answers."""
-    kinds = _operations(contract)
+    kinds = _operations(api)
     if not kinds:
         return {}
     listed: JsonSchema = {"type": "array", "minItems": 1, "maxItems": max_operations, "items": {"anyOf": kinds}}
@@ -38,14 +38,14 @@ def atomic_schemas(contract: Contract, max_operations: int) -> Schemas:
     }
 
 
-def has_operations(contract: Contract) -> bool:
+def has_operations(api: Api) -> bool:
     """Return whether atomic operations may write anything."""
-    return bool(_operations(contract))
+    return bool(_operations(api))
 
 
-def _operations(contract: Contract) -> list[JsonSchema]:
+def _operations(api: Api) -> list[JsonSchema]:
     """Return the schemas of single operations."""
-    written = [resource for resource in contract.catalog if resource.in_operations]
+    written = [resource for resource in api.catalog if resource.in_operations]
     found = []
     for op, method, member, part in (
         ("add", "create", "data", "new"),
@@ -82,10 +82,10 @@ def _operation(ops: list[str], members: JsonSchema) -> JsonSchema:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-def example_operations(contract: Contract) -> dict[str, Any] | None:
+def example_operations(api: Api) -> dict[str, Any] | None:
     """Return an example of a request, or None if no resource can be added."""
-    for resource in contract.catalog:
+    for resource in api.catalog:
         if resource.in_operations and "create" in resource.methods:
-            data = example_document(resource, contract, on_create=True)["data"]
+            data = example_document(resource, api, on_create=True)["data"]
             return {MEMBER: [{"op": "add", "data": data}]}
     return None

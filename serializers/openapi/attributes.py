@@ -12,7 +12,7 @@ from querybuild.declarations.attributes import Limit
 from querybuild.declarations.resource import Attribute, Resource
 from querybuild.declarations.types import ColumnType
 from querybuild.declarations.values import WITHOUT_NUL, JsonSchema, nullable
-from serializers.openapi.contract import Contract, Schemas, ref
+from serializers.openapi.api import Api, Schemas, ref
 
 JSON_VALUE = "JsonApi.Value"
 _SHAPES = "#/components/schemas/Shape.{name}"
@@ -47,7 +47,7 @@ _EXAMPLES_OF_TYPES: dict[str, Any] = {
 }
 
 
-def shown_schema(attribute: Attribute, contract: Contract, resource: Resource) -> JsonSchema:
+def shown_schema(attribute: Attribute, api: Api, resource: Resource) -> JsonSchema:
     """Return the schema of an attribute in an answer."""
     schema = attribute.type.schema
     if attribute.shape is not None:
@@ -56,19 +56,16 @@ def shown_schema(attribute: Attribute, contract: Contract, resource: Resource) -
         # The format says it. The bounds would be a tenth of the document.
         schema = {name: value for name, value in schema.items() if name not in ("minimum", "maximum")}
     found = nullable(schema) if attribute.nullable else schema
-    is_written = any(
-        attribute in contract.written_attributes(resource, on_create=on_create) for on_create in (True, False)
-    )
+    is_written = any(attribute in api.written_attributes(resource, on_create=on_create) for on_create in (True, False))
     return _described(found, attribute) | ({} if is_written else {"readOnly": True})
 
 
-def written_schema(attribute: Attribute, contract: Contract, resource: Resource) -> JsonSchema:
-    """Return the schema of an attribute in a request."""
+def written_schema(attribute: Attribute, limit: Limit | None = None) -> JsonSchema:
+    """Return the schema of an attribute in a request. limit: that of its column."""
     if attribute.shape is not None:
         schema = _storable(_shape_schema(attribute.shape))
     else:
-        limit = contract.column_limits.get((resource.type, attribute.name), Limit())
-        schema = _bounded(value_schema(attribute.type), attribute, limit)
+        schema = _bounded(value_schema(attribute.type), attribute, limit or Limit())
     if attribute.nullable and schema != ref(JSON_VALUE):
         schema = nullable(schema)
     elif not attribute.nullable and schema == ref(JSON_VALUE):
@@ -83,9 +80,9 @@ def value_schema(column_type: ColumnType) -> JsonSchema:
     return found or ref(JSON_VALUE)
 
 
-def shape_schemas(contract: Contract) -> Schemas:
+def shape_schemas(api: Api) -> Schemas:
     """Return the components of the shapes of JSON attributes."""
-    attributes = [one for resource in contract.catalog for one in resource.attributes if not one.is_hidden]
+    attributes = [one for resource in api.catalog for one in resource.attributes if not one.is_hidden]
     shapes = [one.shape for one in attributes if one.shape is not None]
     _, components = msgspec.json.schema_components(shapes, ref_template=_SHAPES)
     return {f"Shape.{name}": _storable(schema) for name, schema in components.items()}
@@ -153,12 +150,12 @@ def _described(schema: JsonSchema, attribute: Attribute) -> JsonSchema:
     return schema | {"description": " ".join(lines)} if lines else schema
 
 
-def examples(attributes: Iterable[Attribute], contract: Contract, resource: Resource) -> dict[str, Any]:
+def examples(attributes: Iterable[Attribute], api: Api, resource: Resource) -> dict[str, Any]:
     """Return an example of the attributes of a request, without those whose values cannot be known."""
     found: dict[str, Any] = {}
     for attribute in attributes:
         if attribute.pattern is None and not (attribute.shape and attribute.required):
-            value = example(written_schema(attribute, contract, resource))
+            value = example(written_schema(attribute, api.limit_of(resource, attribute)))
             if value is not None:
                 found[attribute.name] = value
     return found

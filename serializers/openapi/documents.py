@@ -7,6 +7,7 @@ from typing import Any
 
 from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne
 from querybuild.declarations.values import JsonSchema, nullable
+from serializers.openapi.api import Api, Schemas, component, narrowed, ref
 from serializers.openapi.attributes import (
     VALUE_SCHEMAS,
     example,
@@ -16,7 +17,6 @@ from serializers.openapi.attributes import (
     value_schema,
     written_schema,
 )
-from serializers.openapi.contract import Contract, Schemas, component, narrowed, ref
 
 VERSION, LINKS, META, INCLUDED = "JsonApi.Version", "JsonApi.Links", "JsonApi.Meta", "JsonApi.Included"
 ERRORS, MESSAGE, ROOT, DOCUMENT = "JsonApi.Errors", "JsonApi.Message", "JsonApi.Root", "JsonApi.Document"
@@ -99,18 +99,18 @@ SHARED: Schemas = {
 """The components that do not depend on declarations."""
 
 
-def document_schemas(contract: Contract) -> Schemas:
+def document_schemas(api: Api) -> Schemas:
     """Return the components of all documents."""
-    found = SHARED | shape_schemas(contract)
-    found[INCLUDED] = {"anyOf": [ref(component(one.type)) for one in contract.catalog]}
-    for resource in contract.catalog:
-        found |= dict(_of_resource(resource, contract))
+    found = SHARED | shape_schemas(api)
+    found[INCLUDED] = {"anyOf": [ref(component(one.type)) for one in api.catalog]}
+    for resource in api.catalog:
+        found |= dict(_of_resource(resource, api))
     return found
 
 
-def _of_resource(resource: Resource, contract: Contract) -> Iterator[tuple[str, JsonSchema]]:
+def _of_resource(resource: Resource, api: Api) -> Iterator[tuple[str, JsonSchema]]:
     own, identifier = ref(component(resource.type)), ref(component(resource.type, "identifier"))
-    yield component(resource.type), _resource_object(resource, contract)
+    yield component(resource.type), _resource_object(resource, api)
     yield component(resource.type, "identifier"), _identifier(resource, resource.id_type.schema)
     yield component(resource.type, "document"), narrowed(DOCUMENT, data=own)
     yield component(resource.type, "related"), narrowed(DOCUMENT, data=_or_null(own))
@@ -120,11 +120,11 @@ def _of_resource(resource: Resource, contract: Contract) -> Iterator[tuple[str, 
     yield component(resource.type, "many"), _object({"links": ref(LINKS), "data": many})
     for part, shown in (("link", "one"), ("links", "many")):
         yield component(resource.type, part), {"allOf": [ref(DOCUMENT), ref(component(resource.type, shown))]}
-    yield component(resource.type, "new"), _written(resource, contract, on_create=True)
-    yield component(resource.type, "changed"), _written(resource, contract, on_create=False)
-    both = contract.written_attributes(resource, on_create=True)
-    yield component(resource.type, "attributes"), _attributes(both, resource, contract)
-    linked = contract.written_relationships(resource, on_create=True)
+    yield component(resource.type, "new"), _written(resource, api, on_create=True)
+    yield component(resource.type, "changed"), _written(resource, api, on_create=False)
+    both = api.written_attributes(resource, on_create=True)
+    yield component(resource.type, "attributes"), _attributes(both, resource, api)
+    linked = api.written_relationships(resource, on_create=True)
     yield component(resource.type, "relationships"), _relationships(linked)
     for part, data in (("create", "new"), ("update", "changed")):
         yield component(resource.type, part), _object({"data": ref(component(resource.type, data))}, ["data"])
@@ -146,8 +146,8 @@ def sent_id(resource: Resource) -> JsonSchema:
     return resource.id_type.schema | SENT_ID
 
 
-def _resource_object(resource: Resource, contract: Contract) -> JsonSchema:
-    attributes = {one.name: shown_schema(one, contract, resource) for one in resource.readable_attributes}
+def _resource_object(resource: Resource, api: Api) -> JsonSchema:
+    attributes = {one.name: shown_schema(one, api, resource) for one in resource.readable_attributes}
     members: JsonSchema = {"type": {"const": resource.type}, "id": resource.id_type.schema}
     if attributes:
         members["attributes"] = _object(attributes)
@@ -181,17 +181,17 @@ def linkage_part(relationship: Relationship) -> str:
     return TO_MANY
 
 
-def create_below(resource: Resource, holder: str, contract: Contract) -> JsonSchema:
+def create_below(resource: Resource, holder: str, api: Api) -> JsonSchema:
     """Return the schema of the document of a POST below an owner. holder: the relationship to the owner, which the path
     sets."""
-    return _object({"data": _written(resource, contract, on_create=True, without=holder)}, ["data"])
+    return _object({"data": _written(resource, api, on_create=True, without=holder)}, ["data"])
 
 
-def _written(resource: Resource, contract: Contract, *, on_create: bool, without: str = "") -> JsonSchema:
+def _written(resource: Resource, api: Api, *, on_create: bool, without: str = "") -> JsonSchema:
     """Return the schema of the resource object of a POST or PATCH. without: a relationship that it does not have."""
-    given = contract.set_by_rules(resource)
-    written = [one for one in contract.written_attributes(resource, on_create=on_create) if one.name not in given]
-    linked = contract.written_relationships(resource, on_create=on_create)
+    given = api.set_by_rules(resource)
+    written = [one for one in api.written_attributes(resource, on_create=on_create) if one.name not in given]
+    linked = api.written_relationships(resource, on_create=on_create)
     relationships = [one for one in linked if one.name != without]
     required = [one.name for one in written if _is_required(one, on_create=on_create)]
     links = [one.name for one in relationships if on_create and _is_required_link(one) and one.name not in given]
@@ -200,27 +200,25 @@ def _written(resource: Resource, contract: Contract, *, on_create: bool, without
         members["id"] = sent_id(resource)
     elif resource.client_ids:
         members["id"] = nullable(sent_id(resource)) | {"description": "Without it the server chooses one."}
-    members["attributes"] = _sent_attributes(resource, contract, required, on_create=on_create)
+    members["attributes"] = _sent_attributes(resource, api, required, on_create=on_create)
     if relationships:
-        members["relationships"] = _sent_relationships(resource, contract, relationships, links)
+        members["relationships"] = _sent_relationships(resource, api, relationships, links)
     needed = ["type"] + ["id"] * (not on_create) + ["attributes"] * (on_create and bool(required))
     return _object(members, needed + ["relationships"] * bool(links))
 
 
-def _sent_attributes(resource: Resource, contract: Contract, required: list[str], *, on_create: bool) -> JsonSchema:
+def _sent_attributes(resource: Resource, api: Api, required: list[str], *, on_create: bool) -> JsonSchema:
     """Return the schema of the attributes of a request. Creates and updates share it, if they write the same ones."""
-    own, other = (list(contract.written_attributes(resource, on_create=kind)) for kind in (on_create, not on_create))
+    own, other = (list(api.written_attributes(resource, on_create=kind)) for kind in (on_create, not on_create))
     if own != other:
-        return _attributes(own, resource, contract) | ({"required": required} if required else {})
+        return _attributes(own, resource, api) | ({"required": required} if required else {})
     shared = ref(component(resource.type, "attributes"))
     return {"allOf": [shared], "required": required} if required else shared
 
 
-def _sent_relationships(
-    resource: Resource, contract: Contract, own: list[Relationship], required: list[str]
-) -> JsonSchema:
+def _sent_relationships(resource: Resource, api: Api, own: list[Relationship], required: list[str]) -> JsonSchema:
     """Return the schema of the relationships of a request. Creates and updates share it, if they write the same."""
-    if own != list(contract.written_relationships(resource, on_create=True)):
+    if own != list(api.written_relationships(resource, on_create=True)):
         return _relationships(own) | ({"required": required} if required else {})
     shared = ref(component(resource.type, "relationships"))
     return {"allOf": [shared], "required": required} if required else shared
@@ -230,8 +228,8 @@ def _relationships(relationships: Iterable[Relationship]) -> JsonSchema:
     return _object({one.name: _sent_linkage(one) for one in relationships}) | {"additionalProperties": False}
 
 
-def _attributes(attributes: Iterable[Attribute], resource: Resource, contract: Contract) -> JsonSchema:
-    members = {one.name: written_schema(one, contract, resource) for one in attributes}
+def _attributes(attributes: Iterable[Attribute], resource: Resource, api: Api) -> JsonSchema:
+    members = {one.name: written_schema(one, api.limit_of(resource, one)) for one in attributes}
     return _object(members) | {"additionalProperties": False}
 
 
@@ -248,20 +246,20 @@ def _sent_linkage(relationship: Relationship) -> JsonSchema:
     return found | {"description": relationship.description} if relationship.description else found
 
 
-def example_document(resource: Resource, contract: Contract, *, on_create: bool, without: str = "") -> dict[str, Any]:
+def example_document(resource: Resource, api: Api, *, on_create: bool, without: str = "") -> dict[str, Any]:
     """Return an example of the document of a POST or PATCH. without: a relationship that it does not have."""
-    written = list(contract.written_attributes(resource, on_create=on_create))
+    written = list(api.written_attributes(resource, on_create=on_create))
     data: dict[str, Any] = {"type": resource.type}
     if not on_create:
         data["id"] = example_id(resource)
         # An update names what it changes.
         written = [one for one in written if one.required_on_update] or written[:1]
-    data["attributes"] = examples(written, contract, resource)
-    linked = contract.written_relationships(resource, on_create=on_create)
+    data["attributes"] = examples(written, api, resource)
+    linked = api.written_relationships(resource, on_create=on_create)
     required = [one for one in linked if _is_required_link(one) and one.name != without]
     if on_create and required:
         data["relationships"] = {
-            one.name: {"data": {"type": one.target, "id": example_id(contract.catalog.target(one))}} for one in required
+            one.name: {"data": {"type": one.target, "id": example_id(api.catalog.target(one))}} for one in required
         }
     return {"data": data}
 

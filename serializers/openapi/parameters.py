@@ -8,7 +8,7 @@ from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Relationship, Resource, ToOne
 from querybuild.declarations.values import JsonSchema
 from querybuild.parse import TOTALS
-from serializers.openapi.contract import Contract, Schemas, component, ref
+from serializers.openapi.api import Api, Schemas, component, ref
 from serializers.openapi.documents import example_id
 
 MAX_PATHS = 24
@@ -17,15 +17,15 @@ MAX_PATHS = 24
 _LARGEST = 2**31 - 1
 
 
-def parameters(contract: Contract) -> Schemas:
+def parameters(api: Api) -> Schemas:
     """Return the components of the parameters that several routes have."""
-    found = {"page": _page(contract), "fields": _fields(contract.catalog)}
-    for resource in contract.catalog:
+    found = {"page": _page(api), "fields": _fields(api.catalog)}
+    for resource in api.catalog:
         found[id_parameter(resource)] = _id(resource)
         for one in resource.relationships:
             found[component(one.name, "linkage")] = _list_parameter("include", _INCLUDE, [one.name])
         for family in ("filter", "sort", "include"):
-            found[component(resource.type, family)] = _OF_RESOURCE[family](resource, contract)
+            found[component(resource.type, family)] = _OF_RESOURCE[family](resource, api)
     return found
 
 
@@ -58,7 +58,7 @@ def parameter_refs(accepts: frozenset[str], shown: Resource, linkage: Relationsh
 _INCLUDE = "Related resources, by paths of relationships."
 
 
-def _filter(resource: Resource, contract: Contract) -> JsonSchema:
+def _filter(resource: Resource, api: Api) -> JsonSchema:
     return {
         "name": "filter",
         "in": "query",
@@ -67,12 +67,12 @@ def _filter(resource: Resource, contract: Contract) -> JsonSchema:
     }
 
 
-def _sort(resource: Resource, contract: Contract) -> JsonSchema:
-    own = [sign + key for key in _sort_keys(resource, contract.catalog) for sign in ("", "-")]
+def _sort(resource: Resource, api: Api) -> JsonSchema:
+    own = [sign + key for key in _sort_keys(resource, api.catalog) for sign in ("", "-")]
     alike: dict[str, list[str]] = {}
     for one in resource.relationships:
         if isinstance(one, ToOne) and one.filterable:
-            keys = "|".join(_sort_keys(contract.catalog.target(one), contract.catalog))
+            keys = "|".join(_sort_keys(api.catalog.target(one), api.catalog))
             alike.setdefault(keys, []).append(one.name)
     paths = [f"({'|'.join(names)})[.]({keys})" for keys, names in alike.items()]
     text = "Fields to sort by, descending with a minus."
@@ -91,12 +91,12 @@ def _sort_keys(resource: Resource, catalog: Catalog) -> Iterator[str]:
             yield attribute.name
 
 
-def _include(resource: Resource, contract: Contract) -> JsonSchema:
+def _include(resource: Resource, api: Api) -> JsonSchema:
     level: list[tuple[tuple[str, ...], Resource]] = [((), resource)]
     found: list[str] = []
-    for _ in range(contract.limits.max_include_depth):
+    for _ in range(api.limits.max_include_depth):
         level = [
-            ((*path, one.name), contract.catalog.target(one))
+            ((*path, one.name), api.catalog.target(one))
             for path, owner in level
             for one in owner.relationships
             if one.includable
@@ -122,9 +122,9 @@ def _list_parameter(name: str, description: str, items: list[str]) -> JsonSchema
     }
 
 
-def _page(contract: Contract) -> JsonSchema:
+def _page(api: Api) -> JsonSchema:
     """Return the parameter `page`. The families of its keys exclude each other."""
-    limits = contract.limits
+    limits = api.limits
     total = {"type": "string", "enum": list(TOTALS), "description": "How meta.total is counted."}
     size = {"type": "integer", "minimum": 1, "maximum": limits.max_page_size}
     number = {"type": "integer", "minimum": 1, "maximum": _LARGEST}
@@ -175,7 +175,7 @@ def _fieldset(resource: Resource) -> JsonSchema:
     return {"type": "string", "pattern": f"^(({'|'.join(names)})(,(?!$)|$))*$"}
 
 
-_OF_RESOURCE: dict[str, Callable[[Resource, Contract], JsonSchema]] = {
+_OF_RESOURCE: dict[str, Callable[[Resource, Api], JsonSchema]] = {
     "filter": _filter,
     "sort": _sort,
     "include": _include,

@@ -13,14 +13,14 @@ from querybuild.declarations.resource import Resource
 from querybuild.declarations.values import JsonSchema
 from querybuild.planning.context import Context
 from querybuild.principal import ANONYMOUS
+from serializers.openapi.api import Api, ref
 from serializers.openapi.atomic import atomic_schemas
-from serializers.openapi.contract import Contract, ref
 from serializers.openapi.documents import MESSAGE, ROOT, document_schemas
 from serializers.openapi.parameters import parameters
 from server.describing.filters import filter_schemas
 from server.describing.functions import function_paths
 from server.describing.operations import Describer, Paths
-from server.describing.responses import HEADERS, Asked, response
+from server.describing.responses import HEADERS, Operation, response
 from server.engine import Engine
 from server.http.negotiation import MEDIA_TYPE
 from server.routes import TABLE, Shape
@@ -62,29 +62,29 @@ def describe(engine: Engine, context: Context, custom: Iterable[Mapping[str, Any
         for attribute in resource.attributes
         if (limit := engine.schema.limits.get(attribute)) is not None
     }
-    contract = Contract(catalog, context.access, engine.limits, limits)
+    api = Api(catalog, context.access, engine.limits, limits)
     refused = engine.context_of(ANONYMOUS).access.refused
     describer = Describer(
-        contract,
+        api,
         refused,
         is_open=engine.is_open,
         has_bearer=settings.takes_tokens,
         is_read_only=settings.read_only,
     )
-    schemas = document_schemas(contract) | filter_schemas(contract)
+    schemas = document_schemas(api) | filter_schemas(api)
     paths: Paths = {}
     for path, shape in engine.fixed_paths.items():
         if shape in _FIXED:
             paths[path] = {"get": _fixed_operation(shape, describer)}
-    paths |= describer.paths() | function_paths(contract, describer, is_authenticated=engine.has_authentication)
+    paths |= describer.paths() | function_paths(api, describer, is_authenticated=engine.has_authentication)
     if settings.operations_path:
         paths |= describer.atomic(settings.operations_path)
-        schemas |= atomic_schemas(contract, settings.max_operations)
+        schemas |= atomic_schemas(api, settings.max_operations)
     for described in custom:
         paths |= described
     components: dict[str, Any] = {
         "schemas": schemas | describer.schemas,
-        "parameters": parameters(contract),
+        "parameters": parameters(api),
         "headers": HEADERS,
         "requestBodies": describer.bodies,
         "responses": describer.answers | describer.refusals.components,
@@ -132,8 +132,8 @@ def _fixed_operation(shape: Shape, describer: Describer) -> JsonSchema:
     done = {"200": response(200, content, headers)}
     if shape is Shape.OPENAPI:
         done["304"] = response(304, {}, headers)
-    asked = Asked(row, has_id=False, is_open=describer.is_open, uses_database=shape is Shape.READY)
-    found = done if shape is Shape.LIVE else done | describer.refusals.of(asked)
+    described = Operation(row, has_id=False, is_open=describer.is_open, uses_database=shape is Shape.READY)
+    found = done if shape is Shape.LIVE else done | describer.refusals.of(described)
     operation: JsonSchema = {"operationId": name, "summary": summary, "tags": ["server"], "responses": found}
     return operation | describer.security(has_public=shape is not Shape.METRICS)
 

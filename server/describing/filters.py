@@ -9,23 +9,23 @@ from querybuild.declarations.operators import OPERATORS, OperatorRow, custom_ope
 from querybuild.declarations.resource import Attribute, Resource
 from querybuild.declarations.types import ColumnType
 from querybuild.declarations.values import WITHOUT_NUL, JsonSchema, nullable
+from serializers.openapi.api import Api, Schemas, component, narrowed, ref
 from serializers.openapi.attributes import JSON_VALUE, value_schema
-from serializers.openapi.contract import Contract, Schemas, component, narrowed, ref
 
 _GROUP, _HAS, _ANY = "Filter.Group", "Filter.Has", "Filter.Any"
 _LIST: JsonSchema = {"type": "array"}
 
 
-def filter_schemas(contract: Contract) -> Schemas:
+def filter_schemas(api: Api) -> Schemas:
     """Return the components of the filters of all resources, and of the operators that their attributes have.
 
     Groups and relationships may be nested deeper than these schemas are: schemas that refer to each other in cycles
     are more than many tools can read."""
     found = dict(_SHARED)
     names: dict[str, str] = {}
-    for resource in contract.catalog:
+    for resource in api.catalog:
         own = ref(component(resource.type, "comparison"))
-        attributes = [contract.catalog.id_of(resource), *(one for one in resource.attributes if one.is_filterable)]
+        attributes = [api.catalog.id_of(resource), *(one for one in resource.attributes if one.is_filterable)]
         comparisons = [*_comparisons(attributes, names), *_comparisons_of_fields(attributes, names)]
         groups = narrowed(_GROUP, **{"and": {"items": own}, "or": {"items": own}, "not": own})
         found[component(resource.type, "comparison")] = {"anyOf": comparisons}

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from querybuild.declarations.access import ANYONE, Audience
 from querybuild.declarations.function import ARGUMENT, RESULT, Function
-from querybuild.declarations.resource import Attribute, Resource
+from querybuild.declarations.resource import Attribute
 from querybuild.declarations.types import JSON, JSONB
 from querybuild.declarations.values import JsonSchema
+from serializers.openapi.api import Api, component, ref
 from serializers.openapi.attributes import written_schema
-from serializers.openapi.contract import Contract, component, ref
 from serializers.openapi.parameters import parameter_refs
 from server.describing.operations import Describer, Paths
-from server.describing.responses import Asked, response
+from server.describing.responses import Operation, response
 from server.http.negotiation import MEDIA_TYPE
 from server.routes import TABLE, Method, Shape
-
-_NOWHERE = Resource("", "/", "")
-"""The resource of arguments, whose limits only their declarations set."""
 
 _VALUE: JsonSchema = {
     "type": "object",
@@ -25,20 +22,18 @@ _VALUE: JsonSchema = {
 }
 
 
-def function_paths(contract: Contract, describer: Describer, *, is_authenticated: bool) -> Paths:
+def function_paths(api: Api, describer: Describer, *, is_authenticated: bool) -> Paths:
     """Return the paths of all functions that somebody may call. is_authenticated: whether it is known who asks."""
     found: Paths = {}
-    for function in contract.catalog.functions:
+    for function in api.catalog.functions:
         audiences = function.audiences(is_authenticated=is_authenticated)
         if audiences and not (describer.is_read_only and function.method == "POST"):
-            found[function.route_path] = {function.method.lower(): _operation(function, audiences, contract, describer)}
+            found[function.route_path] = {function.method.lower(): _operation(function, audiences, api, describer)}
     return found
 
 
-def _operation(
-    function: Function, audiences: tuple[Audience, ...], contract: Contract, describer: Describer
-) -> JsonSchema:
-    resource, row = contract.catalog.by_type.get(function.returns), _row(function)
+def _operation(function: Function, audiences: tuple[Audience, ...], api: Api, describer: Describer) -> JsonSchema:
+    resource, row = api.catalog.by_type.get(function.returns), _row(function)
     found: JsonSchema = {
         "operationId": f"function.{component(function.route_path.removeprefix('/'))}",
         "summary": f"Call {function.name}",
@@ -48,14 +43,14 @@ def _operation(
         found["description"] = function.description
     parameters = [] if resource is None else list(parameter_refs(row.accepts, resource, None))
     if function.method == "GET":
-        parameters += [_parameter(argument, contract) for argument in function.arguments]
+        parameters += [_parameter(argument, api) for argument in function.arguments]
     else:
-        found["requestBody"] = _body(function, contract)
+        found["requestBody"] = _body(function, api)
     if parameters:
         found["parameters"] = parameters
     document = _VALUE if resource is None else ref(component(resource.type, "collection"))
-    asked = Asked(row, has_id=False, is_open=describer.is_open and function.access is None)
-    found["responses"] = {"200": response(200, {MEDIA_TYPE: document})} | describer.refusals.of(asked)
+    described = Operation(row, has_id=False, is_open=describer.is_open and function.access is None)
+    found["responses"] = {"200": response(200, {MEDIA_TYPE: document})} | describer.refusals.of(described)
     is_readable = resource is None or (resource.type, "read") not in describer.refused
     return found | describer.security(has_public=ANYONE in audiences and is_readable)
 
@@ -65,26 +60,26 @@ def _row(function: Function) -> Method:
     return next(row for row in rows if row.name == function.method)
 
 
-def _parameter(argument: Attribute, contract: Contract) -> JsonSchema:
-    schema = written_schema(argument, contract, _NOWHERE)
+def _parameter(argument: Attribute, api: Api) -> JsonSchema:
+    schema = written_schema(argument)
     found: JsonSchema = {"name": f"{ARGUMENT}{argument.name}", "in": "query", "required": argument.required}
     if argument.type in (JSON, JSONB):
         return found | {"content": {"application/json": {"schema": schema}}}
     return found | ({"style": "form", "explode": False} if argument.type.element else {}) | {"schema": schema}
 
 
-def _body(function: Function, contract: Contract) -> JsonSchema:
-    meta = _object(function.arguments, contract)
+def _body(function: Function, api: Api) -> JsonSchema:
+    meta = _object(function.arguments, api)
     needs = ["meta"] if any(argument.required for argument in function.arguments) else []
     schema: JsonSchema = {"type": "object", "properties": {"meta": meta}}
     schema |= {"required": needs} if needs else {}
     return {"required": bool(needs), "content": {MEDIA_TYPE: {"schema": schema}}}
 
 
-def _object(arguments: tuple[Attribute, ...], contract: Contract) -> JsonSchema:
+def _object(arguments: tuple[Attribute, ...], api: Api) -> JsonSchema:
     found: JsonSchema = {
         "type": "object",
-        "properties": {argument.name: written_schema(argument, contract, _NOWHERE) for argument in arguments},
+        "properties": {argument.name: written_schema(argument) for argument in arguments},
         "additionalProperties": False,
     }
     required = [argument.name for argument in arguments if argument.required]

@@ -12,8 +12,8 @@ from querybuild.declarations.access import Action
 from querybuild.declarations.resource import Relationship, Resource, ToOne
 from querybuild.declarations.values import JsonSchema
 from serializers.links import quote_segment
+from serializers.openapi.api import Api, Schemas, component, ref
 from serializers.openapi.atomic import OPERATIONS, RESULTS, example_operations, has_operations
-from serializers.openapi.contract import Contract, Schemas, component, ref
 from serializers.openapi.documents import (
     MESSAGE,
     create_below,
@@ -22,7 +22,7 @@ from serializers.openapi.documents import (
     linkage_part,
 )
 from serializers.openapi.parameters import id_parameter, parameter_refs
-from server.describing.responses import Asked, Refusals, response
+from server.describing.responses import Operation, Refusals, response
 from server.http.negotiation import EXTENDED, MEDIA_TYPE
 from server.routes import TABLE, Method, Shape
 
@@ -87,20 +87,20 @@ class DeclaredRoute(msgspec.Struct, frozen=True, eq=False):
 
 
 class Describer:
-    """Describes the operations of a contract. refused: the types and actions that need credentials. is_open: whether
+    """Describes the operations of an API. refused: the types and actions that need credentials. is_open: whether
     everybody may do everything. has_bearer: whether bearer tokens are credentials. is_read_only: whether the server
     refuses all writes. bodies, answers, schemas: the components that the operations refer to."""
 
     def __init__(
         self,
-        contract: Contract,
+        api: Api,
         refused: frozenset[tuple[str, Action]],
         *,
         is_open: bool,
         has_bearer: bool,
         is_read_only: bool,
     ) -> None:
-        self.contract = contract
+        self.api = api
         self.is_open = is_open
         self.refused = refused
         self.has_bearer = has_bearer
@@ -113,7 +113,7 @@ class Describer:
     def paths(self) -> Paths:
         """Return the paths of all resources."""
         found: Paths = {}
-        for resource in self.contract.catalog:
+        for resource in self.api.catalog:
             for route in _declared_routes(resource):
                 operations = self._operations(route)
                 if operations:
@@ -124,12 +124,12 @@ class Describer:
 
     def atomic(self, path: str) -> Paths:
         """Return the path of atomic operations, if they may write anything."""
-        if self.is_read_only or not has_operations(self.contract):
+        if self.is_read_only or not has_operations(self.api):
             return {}
         [row] = TABLE[Shape.OPERATIONS]
-        example = example_operations(self.contract)
+        example = example_operations(self.api)
         done = {"200": response(200, {EXTENDED: ref(RESULTS)}), "204": response(204, {})}
-        found = done | self.refusals.of(Asked(row, has_id=True, is_open=self.is_open, is_atomic=True))
+        found = done | self.refusals.of(Operation(row, has_id=True, is_open=self.is_open, is_atomic=True))
         body = {"schema": ref(OPERATIONS)} | ({} if example is None else {"example": example})
         operation: JsonSchema = {
             "operationId": "operations",
@@ -173,11 +173,11 @@ class Describer:
     def _subject(self, route: DeclaredRoute, kind: Kind) -> Resource:
         if route.relationship is None or not kind.of_target:
             return route.resource
-        return self.contract.catalog.target(route.relationship)
+        return self.api.catalog.target(route.relationship)
 
     def _operation(self, route: DeclaredRoute, row: Method, kind: Kind, subject: Resource) -> JsonSchema:
         resource, relationship = route.resource, route.relationship
-        shown = subject if relationship is None else self.contract.catalog.target(relationship)
+        shown = subject if relationship is None else self.api.catalog.target(relationship)
         linkage = relationship if route.shape is Shape.RELATIONSHIP else None
         name, target = ("", "") if relationship is None else (relationship.name, relationship.target)
         found: JsonSchema = {
@@ -192,23 +192,23 @@ class Describer:
             found["parameters"] = parameters
         if kind.sends:
             found["requestBody"] = ref(self._body(kind, subject, relationship), "requestBodies")
-        asked = Asked(row, has_id=route.shape is not Shape.COLLECTION, is_open=self.is_open)
-        found["responses"] = self._done(kind, shown) | self.refusals.of(asked)
+        described = Operation(row, has_id=route.shape is not Shape.COLLECTION, is_open=self.is_open)
+        found["responses"] = self._done(kind, shown) | self.refusals.of(described)
         return found | self.security(has_public=(subject.type, kind.action) not in self.refused)
 
     def _body(self, kind: Kind, subject: Resource, relationship: Relationship | None) -> str:
         """Return the component of the body."""
         if kind.sends == "linkage":
             assert relationship is not None
-            subject, part = self.contract.catalog.target(relationship), linkage_part(relationship)
+            subject, part = self.api.catalog.target(relationship), linkage_part(relationship)
             example = example_linkage(subject, part)
         else:
             part = kind.sends
             holder = self._holder(relationship) if part == "create" else ""
-            example = example_document(subject, self.contract, on_create=part == "create", without=holder)
+            example = example_document(subject, self.api, on_create=part == "create", without=holder)
             if holder:
                 part = f"create.{component(holder)}"
-                self.schemas[component(subject.type, part)] = create_below(subject, holder, self.contract)
+                self.schemas[component(subject.type, part)] = create_below(subject, holder, self.api)
         name = component(subject.type, part)
         content = {MEDIA_TYPE: {"schema": ref(name), "example": example}}
         self.bodies.setdefault(name, {"required": True, "content": content})
@@ -217,7 +217,7 @@ class Describer:
     def _holder(self, relationship: Relationship | None) -> str:
         """Return the name of the relationship that must be sent on create, if the path of a create below an owner sets
         it. Otherwise return ""."""
-        other = None if relationship is None else self.contract.catalog.other_side(relationship)
+        other = None if relationship is None else self.api.catalog.other_side(relationship)
         return other.name if isinstance(other, ToOne) and other.is_required else ""
 
     def _done(self, kind: Kind, shown: Resource) -> JsonSchema:

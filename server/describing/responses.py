@@ -10,7 +10,7 @@ import msgspec
 
 from querybuild import errors as query_errors
 from querybuild.declarations.values import JsonSchema
-from serializers.openapi.contract import Schemas, ref
+from serializers.openapi.api import Schemas, ref
 from serializers.openapi.documents import ERRORS as ERROR_DOCUMENT
 from server import errors
 from server.http.negotiation import EXTENDED, MEDIA_TYPE
@@ -37,9 +37,9 @@ _TITLES = {
 }
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """What an operation asks of the server. row: its row of the route table. has_id: whether it names a resource that
-    may not exist. is_open: whether everybody may do everything. uses_database: whether it reads or writes rows.
+class Operation(msgspec.Struct, frozen=True):
+    """What the errors of an operation depend on. row: its row of the route table. has_id: whether it names a resource
+    that may not exist. is_open: whether everybody may do everything. uses_database: whether it reads or writes rows.
     is_atomic: whether it is that of atomic operations. Without the media type of the extension, its errors have another
     form."""
 
@@ -55,27 +55,27 @@ class Asked(msgspec.Struct, frozen=True):
         return self.row.name != "GET"
 
 
-def _never(_: Asked) -> bool:
+def _never(_: Operation) -> bool:
     return False
 
 
-def _with_body(asked: Asked) -> bool:
-    return asked.row.body is not None
+def _with_body(operation: Operation) -> bool:
+    return operation.row.body is not None
 
 
-def _on_write(asked: Asked) -> bool:
-    return asked.is_write
+def _on_write(operation: Operation) -> bool:
+    return operation.is_write
 
 
-def _with_rules(asked: Asked) -> bool:
-    return not asked.is_open
+def _with_rules(operation: Operation) -> bool:
+    return not operation.is_open
 
 
-_WHEN: dict[type[Exception], Callable[[Asked], bool]] = {
+_WHEN: dict[type[Exception], Callable[[Operation], bool]] = {
     # They are about other paths and methods.
     errors.RouteNotFound: _never,
     errors.MethodNotAllowed: _never,
-    query_errors.ResourceNotFound: lambda asked: asked.has_id,
+    query_errors.ResourceNotFound: lambda operation: operation.has_id,
     query_errors.BodyError: _with_body,
     errors.BodyTimeout: _with_body,
     errors.BodyTooLarge: _with_body,
@@ -94,15 +94,15 @@ _WHEN: dict[type[Exception], Callable[[Asked], bool]] = {
     errors.NotWritten: _on_write,
     errors.DatabaseRule: _on_write,
     errors.OutcomeUnknown: _on_write,
-    errors.DatabaseAnswer: lambda asked: asked.uses_database,
+    errors.DatabaseAnswer: lambda operation: operation.uses_database,
 }
 """When an operation may have an error. Every operation may have an error that has no row here, nor any of its bases."""
 
 
-def _may_have(error: type[Exception], asked: Asked) -> bool:
+def _may_have(error: type[Exception], operation: Operation) -> bool:
     for base in error.__mro__:
         if base in _WHEN:
-            return _WHEN[base](asked)
+            return _WHEN[base](operation)
     return True
 
 
@@ -113,18 +113,18 @@ class Refusals:
         self.components: Schemas = {}
         self._names: dict[tuple[str, ...], str] = {}
 
-    def of(self, asked: Asked) -> JsonSchema:
+    def of(self, operation: Operation) -> JsonSchema:
         """Return the answers with errors of an operation, by their status."""
-        rows = [row for error, row in errors.ERRORS.items() if _may_have(error, asked)]
+        rows = [row for error, row in errors.ERRORS.items() if _may_have(error, operation)]
         ranges = {"4XX": [row for row in rows if row.status < 500], "5XX": [row for row in rows if row.status >= 500]}
-        return {name: ref(self._name(name, some, asked), "responses") for name, some in ranges.items()}
+        return {name: ref(self._name(name, some, operation), "responses") for name, some in ranges.items()}
 
-    def _name(self, status: str, rows: list[errors.ErrorRow], asked: Asked) -> str:
+    def _name(self, status: str, rows: list[errors.ErrorRow], operation: Operation) -> str:
         codes: dict[int, list[str]] = {}
         for row in rows:
             codes.setdefault(row.status, []).append(row.code)
         lines = tuple([f"- {number}: {', '.join(dict.fromkeys(codes[number]))}" for number in sorted(codes)])
-        has_two_forms = asked.is_atomic and status == "4XX"
+        has_two_forms = operation.is_atomic and status == "4XX"
         key = (*lines, str(has_two_forms))
         if key not in self._names:
             name = self._names[key] = f"{status}.{len(self._names)}"

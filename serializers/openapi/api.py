@@ -20,8 +20,8 @@ Schemas = dict[str, JsonSchema]
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 
 
-class Contract(msgspec.Struct, frozen=True, eq=False):
-    """What a description is made of. catalog: the declarations as the principal sees them. access: what it may do.
+class Api(msgspec.Struct, frozen=True, eq=False):
+    """The API that is described. catalog: the declarations as the principal sees them. access: what it may do.
     limits: those of requests. column_limits: those of columns, by the type of the resource and the name of the
     attribute."""
 
@@ -29,6 +29,10 @@ class Contract(msgspec.Struct, frozen=True, eq=False):
     access: Access
     limits: Limits
     column_limits: Mapping[tuple[str, str], Limit]
+
+    def limit_of(self, resource: Resource, attribute: Attribute) -> Limit | None:
+        """Return the limit of the column of an attribute, if it has one."""
+        return self.column_limits.get((resource.type, attribute.name))
 
     def is_read_only(self, resource: Resource, name: str) -> bool:
         """Return whether the principal may not write this field."""
