@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 
 import msgspec
@@ -70,22 +70,15 @@ class Catalog:
     """
 
     def __init__(self, declarations: Iterable[Resource | Function]) -> None:
-        resources, functions = split_functions(declarations)
-        checked, faults, skipped = _checked_types(resources)
-        self._set_declarations(checked, functions)
+        resources, self.functions = split_functions(declarations)
+        self.resources, faults, skipped = _checked_types(resources)
+        self.functions_by_path = {function.route_path: function for function in self.functions}
+        self.by_type = {resource.type: resource for resource in self.resources}
+        self.by_path = {resource.path: resource for resource in self.resources}
         faults += [*_faults(self, skipped), *function_faults(self.functions, self.by_type)]
         if faults:
             raise CatalogError("\n".join(faults))
-        self._set_keys()
-
-    def _set_declarations(self, resources: tuple[Resource, ...], functions: tuple[Function, ...]) -> None:
-        self.resources, self.functions = resources, functions
-        self.functions_by_path = {function.route_path: function for function in functions}
-        self.by_type = {resource.type: resource for resource in resources}
-        self.by_path = {resource.path: resource for resource in resources}
-
-    def _set_keys(self) -> None:
-        """Set what a view shares: keys, links and the order of locks do not depend on who asks."""
+        # A view shares the following: keys, links and the order of locks do not depend on who asks.
         self._declared = self.by_type
         self._ids = {resource.type: id_attribute(resource, resource.id.key, False) for resource in self}
         self._parts = {resource.type: part_attributes(resource.id.key) for resource in self}
@@ -117,13 +110,12 @@ class Catalog:
     def __iter__(self) -> Iterator[Resource]:
         return iter(self.resources)
 
-    def with_resources(self, resources: Iterable[Resource], functions: Iterable[Function] | None = None) -> Catalog:
-        """Return the catalog with what only the database knows about its declarations, such as types. They are not
-        checked again. functions: None keeps the declared ones."""
-        made = copy(self)
-        made._set_declarations(tuple(resources), self.functions if functions is None else tuple(functions))
-        made._set_keys()
-        return made
+    def with_resources(self, resources: Sequence[Resource], functions: Sequence[Function] | None = None) -> Catalog:
+        """Return the catalog with these resources instead. functions: None keeps those that it has. It is the same
+        object if nothing differs."""
+        is_same = all(one is other for one, other in zip(resources, self.resources, strict=True))
+        kept = self.functions if functions is None else functions
+        return self if is_same and kept is self.functions else Catalog([*resources, *kept])
 
     def view(self, resources: Mapping[str, Resource]) -> Catalog:
         """Return the catalog as some principals see it. resources: the declarations that differ, by type. Each has the

@@ -169,7 +169,7 @@ class Id(msgspec.Struct, frozen=True, eq=False):
         return Key(tuple(self.columns) or (self.column,), self.type.parts or (self.type,))
 
 
-class Relation(msgspec.Struct, frozen=True):
+class TableAbilities(msgspec.Struct, frozen=True):
     """What PostgreSQL can do with the table or view of a resource.
 
     locks_rows: whether a SELECT can lock its rows. has_conflicts_of_id: whether ON CONFLICT can name its id.
@@ -358,7 +358,7 @@ class Resource(msgspec.Struct, frozen=True, eq=False):
     schema. client_ids: whether clients may choose ids. methods: which of list, create, detail, update, delete are
     allowed. in_operations: whether atomic operations may write it. soft_delete: whether a trigger of the table keeps
     deleted rows. hooks: custom code around its writes. access: the rules for who may do what with which rows.
-    description: what its rows are, for readers of the API. relation: what the server finds out about the table.
+    description: what its rows are, for readers of the API. abilities: what the server finds out about the table.
     """
 
     type: str
@@ -375,7 +375,7 @@ class Resource(msgspec.Struct, frozen=True, eq=False):
     hooks: Hooks = NO_HOOKS
     access: tuple[Allow, ...] = ()
     description: str = ""
-    relation: Relation = Relation()
+    abilities: TableAbilities = TableAbilities()
 
     @property
     def id_type(self) -> IdType:

@@ -371,7 +371,7 @@ class LockStrength(IntEnum):
     def clause(self, resource: Resource) -> str:
         """Return ` FOR NO KEY UPDATE`, with the blank. Empty if PostgreSQL cannot lock the rows of the resource. PyPika
         only has FOR UPDATE."""
-        return " FOR " + self.name.replace("_", " ") if resource.relation.locks_rows else ""
+        return " FOR " + self.name.replace("_", " ") if resource.abilities.locks_rows else ""
 
 
 class Assignment(msgspec.Struct, frozen=True):

@@ -174,7 +174,7 @@ def may_meet_taken_ids(plan: WritePlan) -> bool:
     resource = plan.resource
     if plan.kind != "create" or plan.id_slot is not None or not resource.client_ids:
         return False
-    return resource.relation.has_conflicts_of_id and resource.id.type in SEQUENCE_TYPES
+    return resource.abilities.has_conflicts_of_id and resource.id.type in SEQUENCE_TYPES
 
 
 def _row(plan: WritePlan, shown: Node | None, binds: Binds, *tests: tuple[Condition, ...]) -> str:

@@ -7,7 +7,7 @@ It must not know: requests.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import asyncpg
@@ -20,26 +20,29 @@ from server.schema.live_tables import KINDS, FoundTables, Table
 
 # An automatically updatable view shows each row of its one table once. Its rule names the table column behind each
 # view column (TargetEntry in src/include/nodes/primnodes.h).
-_ORIGIN = """
-SELECT found[1]::oid::int8 AS oid, a.attname::text AS name
-FROM pg_rewrite r
+_ORIGINS = """
+SELECT given.key, given.place, found[1]::oid::int8 AS oid, a.attname::text AS name
+FROM unnest($1::int4[], $2::oid[], $3::text[]) WITH ORDINALITY AS given (key, oid, name, place)
+JOIN pg_rewrite r ON r.ev_class = given.oid AND r.rulename = '_RETURN'
 CROSS JOIN regexp_matches(
-    r.ev_action::text, ':resname ' || $2 || ' :ressortgroupref [0-9]+ :resorigtbl ([0-9]+) :resorigcol ([0-9]+)', 'g'
+    r.ev_action::text,
+    ':resname ' || given.name || ' :ressortgroupref [0-9]+ :resorigtbl ([0-9]+) :resorigcol ([0-9]+)', 'g'
 ) found
 JOIN pg_attribute a ON a.attrelid = found[1]::oid AND a.attnum = found[2]::int2
-WHERE r.ev_class = $1::oid AND r.rulename = '_RETURN' AND pg_relation_is_updatable(r.ev_class, false) <> 0
+WHERE pg_relation_is_updatable(r.ev_class, false) <> 0
+ORDER BY given.place
 """
-_IS_KEY = """
-SELECT (k.are_not_null OR NOT $3) AND c.relkind IN ('r', 'p', 'm')
-       AND NOT EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid AND c.relkind = 'r')
-       AND EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid
-                   AND i.indpred IS NULL AND i.indexprs IS NULL
-                   AND (i.indkey::int2[])[0:i.indnkeyatts - 1] <@ k.numbers)
-FROM pg_class c CROSS JOIN LATERAL (
-    SELECT array_agg(a.attnum) AS numbers, bool_and(a.attnotnull) AS are_not_null
-    FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = ANY($2) AND NOT a.attisdropped
-) k
-WHERE c.oid = $1::oid
+_KEYS = """
+SELECT k.key FROM (
+    SELECT given.key, given.oid, given.is_id, array_agg(a.attnum) AS numbers, bool_and(a.attnotnull) AS are_not_null
+    FROM unnest($1::int4[], $2::oid[], $3::text[], $4::bool[]) AS given (key, oid, name, is_id)
+    JOIN pg_attribute a ON a.attrelid = given.oid AND a.attname = given.name AND NOT a.attisdropped
+    GROUP BY given.key, given.oid, given.is_id
+) k JOIN pg_class c ON c.oid = k.oid
+WHERE (k.are_not_null OR NOT k.is_id) AND c.relkind IN ('r', 'p', 'm')
+AND NOT EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid AND c.relkind = 'r')
+AND EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid
+            AND i.indpred IS NULL AND i.indexprs IS NULL AND (i.indkey::int2[])[0:i.indnkeyatts - 1] <@ k.numbers)
 """
 _PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 """A name that is not escaped in the text of a rule."""
@@ -66,11 +69,9 @@ async def find_unenforced_keys(
 ) -> UnenforcedKeys:
     """Return the ids and keys that no constraint keeps unique. found: the tables of the declarations. Missing tables
     are skipped: they are reported elsewhere."""
-    return {
-        key: one
-        for key, one in _unique_columns(catalog, found)
-        if set(one.columns) <= one.table.columns.keys() and not await _is_key(connection, one)
-    }
+    known = {key: one for key, one in _unique_columns(catalog, found) if set(one.columns) <= one.table.columns.keys()}
+    enforced = await _find_enforced(connection, list(known.values()))
+    return {key: one for number, (key, one) in enumerate(known.items()) if number not in enforced}
 
 
 def _unique_columns(catalog: Catalog, found: FoundTables) -> Iterator[tuple[tuple[str, str], UnenforcedKey]]:
@@ -90,15 +91,40 @@ def _unique_columns(catalog: Catalog, found: FoundTables) -> Iterator[tuple[tupl
                 )
 
 
-async def _is_key(connection: asyncpg.Connection[Any], one: UnenforcedKey) -> bool:
-    oid, columns = one.table.oid, list(one.columns)
-    while not await connection.fetchval(_IS_KEY, oid, columns, one.is_id):
-        found = [await connection.fetch(_ORIGIN, oid, name) if _PLAIN_NAME.fullmatch(name) else [] for name in columns]
-        # More than one: a subquery of the view has a column of this name too.
-        if any(len(origins) != 1 for origins in found) or len({origins[0]["oid"] for origins in found}) > 1:
-            return False
-        oid, columns = found[0][0]["oid"], [origins[0]["name"] for origins in found]
-    return True
+async def _find_enforced(connection: asyncpg.Connection[Any], keys: Sequence[UnenforcedKey]) -> set[int]:
+    """Return the places of the keys that a constraint enforces. Columns of views are followed to their tables."""
+    enforced: set[int] = set()
+    columns = {number: [(one.table.oid, name) for name in one.columns] for number, one in enumerate(keys)}
+    while columns:
+        numbers, oids, names = _flat(columns)
+        rows = await connection.fetch(_KEYS, numbers, oids, names, [keys[number].is_id for number in numbers])
+        enforced |= {row["key"] for row in rows}
+        columns = await _origins(connection, {number: one for number, one in columns.items() if number not in enforced})
+    return enforced
+
+
+_KeyColumns = dict[int, list[tuple[int, str]]]
+"""The place of a key -> the oid of the table, and the name, of each of its columns."""
+
+
+def _flat(columns: _KeyColumns) -> tuple[list[int], list[int], list[str]]:
+    flat = [(number, oid, name) for number, one in columns.items() for oid, name in one]
+    return [number for number, _, _ in flat], [oid for _, oid, _ in flat], [name for _, _, name in flat]
+
+
+async def _origins(connection: asyncpg.Connection[Any], columns: _KeyColumns) -> _KeyColumns:
+    """Return the columns that those of views show, for the keys whose columns all come from one table."""
+    plain = {number: one for number, one in columns.items() if all(_PLAIN_NAME.fullmatch(name) for _, name in one)}
+    found: dict[int, list[asyncpg.Record]] = {}
+    for row in await connection.fetch(_ORIGINS, *_flat(plain)) if plain else ():
+        found.setdefault(row["key"], []).append(row)
+    return {
+        number: [(row["oid"], row["name"]) for row in rows]
+        for number, rows in found.items()
+        # More rows: a subquery of the view has a column of this name too.
+        if len({row["place"] for row in rows}) == len(rows) == len(plain[number])
+        and len({row["oid"] for row in rows}) == 1
+    }
 
 
 def format_warnings(unenforced_keys: UnenforcedKeys) -> tuple[str, ...]:

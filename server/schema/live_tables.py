@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,10 +17,11 @@ TYPE_NAME = """CASE WHEN b.typtype = 'e' THEN 'enum'
             ELSE b.typname END"""
 
 
-# denied_sequences: the sequences that the column's default uses and the role may not use.
+# denied_sequences: the sequences that the column's default uses and the role may not use. OFFSET: so that privileges on
+# the table are looked up once.
 _COLUMNS = f"""
-SELECT a.attname AS name,
-       {TYPE_NAME} AS type,
+SELECT a.attrelid::int8 AS oid, a.attname AS name,
+       {TYPE_NAME} AS type, b.oid::int8 AS type_oid,
        CASE WHEN NOT pg_type_is_visible(coalesce(e.oid, b.oid)) THEN (
            SELECT s.nspname FROM pg_namespace s WHERE s.oid = coalesce(e.typnamespace, b.typnamespace)
        ) END AS hidden_schema,
@@ -28,17 +30,20 @@ SELECT a.attname AS name,
        a.attidentity = 'a' OR a.attgenerated <> '' AS is_generated,
        c.relkind = 'v' AND pg_relation_is_updatable(c.oid, false) & 20 = 20
            AND NOT pg_column_is_updatable(c.oid, a.attnum, false) AS is_computed,
-       has_column_privilege(c.oid, a.attnum, 'SELECT') AS may_select,
-       has_column_privilege(c.oid, a.attnum, 'INSERT') AS may_insert,
-       has_column_privilege(c.oid, a.attnum, 'UPDATE') AS may_update,
-       ARRAY(SELECT s.relname::text FROM pg_attrdef f
+       c.may_select OR has_column_privilege(c.oid, a.attnum, 'SELECT') AS may_select,
+       c.may_insert OR has_column_privilege(c.oid, a.attnum, 'INSERT') AS may_insert,
+       c.may_update OR has_column_privilege(c.oid, a.attnum, 'UPDATE') AS may_update,
+       CASE WHEN a.atthasdef THEN ARRAY(SELECT s.relname::text FROM pg_attrdef f
              JOIN pg_depend p ON (p.classid, p.objid, p.refclassid)
                  = ('pg_attrdef'::regclass, f.oid, 'pg_class'::regclass)
              JOIN pg_class s ON s.oid = p.refobjid
              WHERE f.adrelid = a.attrelid AND f.adnum = a.attnum AND CASE WHEN s.relkind = 'S'
-                 THEN NOT has_sequence_privilege(s.oid, 'USAGE, UPDATE') END) AS denied_sequences
-FROM pg_attribute a
-JOIN pg_class c ON c.oid = a.attrelid
+                 THEN NOT has_sequence_privilege(s.oid, 'USAGE, UPDATE') END) ELSE '{{}}' END AS denied_sequences
+FROM (
+    SELECT oid, relkind, has_table_privilege(oid, 'SELECT') AS may_select,
+           has_table_privilege(oid, 'INSERT') AS may_insert, has_table_privilege(oid, 'UPDATE') AS may_update
+    FROM pg_class WHERE oid = ANY($1::oid[]) OFFSET 0
+) c JOIN pg_attribute a ON a.attrelid = c.oid
 JOIN pg_type d ON d.oid = a.atttypid
 JOIN pg_type b ON b.oid = CASE WHEN d.typtype = 'd' THEN (
     WITH RECURSIVE base AS (
@@ -48,7 +53,8 @@ JOIN pg_type b ON b.oid = CASE WHEN d.typtype = 'd' THEN (
     ) SELECT base.oid FROM base JOIN pg_type t ON t.oid = base.oid WHERE t.typtype <> 'd' LIMIT 1
 ) ELSE d.oid END
 LEFT JOIN pg_type e ON e.oid = b.typelem
-WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
+WHERE a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attrelid, a.attnum
 """
 
 PARTITION_KEY = """CASE WHEN c.relkind = 'p' THEN (
@@ -64,7 +70,7 @@ possible."""
 
 # allowed_writes: the bits of pg_relation_is_updatable, with triggers and rules. A table with inheriting tables shows
 # their rows as its own, and none of its own indexes covers these.
-_TABLE = f"""
+_TABLES = f"""
 SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name, c.relkind::text AS kind, current_user::text AS role,
        pg_relation_is_updatable(c.oid, true) AS allowed_writes,
        (SELECT coalesce(bit_or(CASE one.ev_type WHEN '2' THEN 4 WHEN '3' THEN 8 ELSE 16 END), 0) FROM (
@@ -81,15 +87,17 @@ SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name, c.relkind::te
        c.relkind IN ('r', 'p') AND NOT EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid)
        AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgtype & 1 = 0 AND t.tgtype & 16 = 16)
            AS is_quiet
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::oid
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY($1::oid[])
 """
 
 # Not to_regclass for a named schema: it fails if the role may not use the schema.
-_OID = """
-SELECT oid FROM pg_class WHERE relkind IN ('r', 'p', 'v', 'm', 'f') AND oid = CASE
-    WHEN $1::text IS NULL THEN to_regclass(quote_ident($2))::oid
-    ELSE (SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-          WHERE n.nspname = $1 AND c.relname = $2) END
+_OIDS = """
+SELECT given.schema, given.name, c.oid::int8 AS oid
+FROM unnest($1::text[], $2::text[]) AS given (schema, name)
+JOIN pg_class c ON c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.oid = CASE
+    WHEN given.schema IS NULL THEN to_regclass(quote_ident(given.name))::oid
+    ELSE (SELECT r.oid FROM pg_class r JOIN pg_namespace n ON n.oid = r.relnamespace
+          WHERE n.nspname = given.schema AND r.relname = given.name) END
 """
 
 # A partition that is itself declared counts as a table.
@@ -101,12 +109,13 @@ JOIN pg_class l ON l.oid = t.relid JOIN pg_namespace n ON n.oid = l.relnamespace
 WHERE c.relkind = 'p' AND c.oid = ANY($1::oid[]) AND l.oid <> ALL($1::oid[])
 """
 
+# The error about a NOT NULL constraint names the column.
 CONSTRAINTS = """
 SELECT n.nspname AS schema, r.relname AS table, c.conname AS name, false AS is_unique, c.conrelid AS oid,
        ARRAY(SELECT a.attname FROM unnest(c.conkey) WITH ORDINALITY k(number, place)
              JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.number ORDER BY k.place) AS columns
 FROM pg_constraint c JOIN pg_class r ON r.oid = c.conrelid JOIN pg_namespace n ON n.oid = r.relnamespace
-WHERE c.conrelid = ANY($1::oid[]) AND c.contype NOT IN ('p', 'u')
+WHERE c.conrelid = ANY($1::oid[]) AND c.contype NOT IN ('p', 'u', 'n')
 UNION ALL
 SELECT n.nspname, r.relname, x.relname,
        i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL, i.indrelid,
@@ -129,11 +138,13 @@ KINDS = {"r": "table", "p": "table", "v": "view", "m": "materialized view", "f":
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
-    """A column of a table or view. hidden_schema: the schema of its type, or of the type of its elements, if it is not
-    in the search path. is_generated: GENERATED ALWAYS, so it cannot be written. is_computed: computed by a
-    view, so it cannot be written. denied_sequences: the sequences of its default that the role may not use."""
+    """A column of a table or view. type_oid: of its type, or of the base type of a domain. hidden_schema: the schema of
+    its type, or of the type of its elements, if it is not in the search path. is_generated: GENERATED ALWAYS, so it
+    cannot be written. is_computed: computed by a view, so it cannot be written. denied_sequences: the sequences of its
+    default that the role may not use."""
 
     type: str
+    type_oid: int
     hidden_schema: str | None
     is_not_null: bool
     has_default: bool
@@ -213,7 +224,9 @@ async def find_oids(
 ) -> dict[QualifiedName, int | None]:
     """Return the oids of tables, None for those that do not exist. Statements find tables in the same way: with the
     schema if one is declared, otherwise by search_path."""
-    return {name: await connection.fetchval(_OID, *name) for name in dict.fromkeys(names)}
+    oids: dict[QualifiedName, int | None] = dict.fromkeys(names)
+    rows = await connection.fetch(_OIDS, [schema for schema, _ in oids], [name for _, name in oids])
+    return oids | {(row["schema"], row["name"]): row["oid"] for row in rows}
 
 
 def with_privileges(table: Table) -> Table:
@@ -232,19 +245,26 @@ def with_privileges(table: Table) -> Table:
     )
 
 
-async def read_table(connection: asyncpg.Connection[Any], oid: int, constraints: Sequence[asyncpg.Record]) -> Table:
-    """Read one table. constraints: rows of CONSTRAINTS, for this table and others."""
-    row = await connection.fetchrow(_TABLE, oid)
-    assert row is not None
+async def read_tables(
+    connection: asyncpg.Connection[Any], oids: Sequence[int], constraints: Sequence[asyncpg.Record]
+) -> dict[int, Table]:
+    """Read tables, by oid. constraints: rows of CONSTRAINTS, for these and others."""
+    columns: defaultdict[int, dict[str, Column]] = defaultdict(dict)
+    for row in await connection.fetch(_COLUMNS, oids):
+        facts = dict(row)
+        facts["denied_sequences"] = tuple(facts["denied_sequences"])
+        oid, name = facts.pop("oid"), facts.pop("name")
+        columns[oid][name] = Column(**facts)
+    unique: defaultdict[int, list[frozenset[str]]] = defaultdict(list)
+    for row in constraints:
+        if row["is_unique"]:
+            unique[row["oid"]].append(frozenset(row["columns"]))
+    rows = await connection.fetch(_TABLES, oids)
+    return {row["oid"]: _table(row, columns[row["oid"]], unique[row["oid"]]) for row in rows}
+
+
+def _table(row: asyncpg.Record, columns: Columns, unique: list[frozenset[str]]) -> Table:
     facts = dict(row)
     facts["partition_key"] = parse_partition_key(facts["partition_key"])
     has_indexes = facts["kind"] in ("r", "p", "m") and not facts["has_children"]
-    unique = [frozenset(one["columns"]) for one in constraints if one["oid"] == oid and one["is_unique"]]
-    columns = {one["name"]: Column(**_column(one)) for one in await connection.fetch(_COLUMNS, oid)}
     return Table(columns=columns, unique=tuple(unique) if has_indexes else None, **facts)
-
-
-def _column(row: asyncpg.Record) -> dict[str, Any]:
-    facts = dict(row)
-    del facts["name"]
-    return facts | {"denied_sequences": tuple(facts["denied_sequences"])}

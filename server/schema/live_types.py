@@ -2,18 +2,17 @@
 of OPAQUE attributes are compared and sorted by the type, if PostgreSQL can sort it and reports an invalid text as a
 data error.
 
-What comes in: a connection and the Catalog. What goes out: the Catalog with those types. It must not know: requests.
+What comes in: a connection and resources. What goes out: the resources with those types. It must not know: requests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import asyncpg
 import msgspec
 
-from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Attribute, Resource
 from querybuild.declarations.types import OPAQUE, opaque
 from server.schema.live_tables import FoundTables
@@ -38,15 +37,22 @@ _USES = (
 _NO_VALUE = "!) no value"
 
 FindType = Callable[[Resource, Attribute], Awaitable[int]]
-"""Returns the oid of the type of an attribute's column or expression."""
+"""Returns the oid of the type of an attribute that is computed in SQL."""
 
 
-async def with_live_types(connection: asyncpg.Connection[Any], catalog: Catalog, find: FindType) -> Catalog:
-    """Return the Catalog with the live types of its OPAQUE attributes. It is the same object if nothing changes."""
+async def with_live_types(
+    connection: asyncpg.Connection[Any], resources: Sequence[Resource], found: FoundTables, find: FindType
+) -> list[Resource]:
+    """Return the resources with the live types of their OPAQUE attributes. found: their tables."""
     known: dict[int, str | None] = {}
-    resources = [await _with_live_types(connection, resource, find, known) for resource in catalog]
-    is_same = all(one is other for one, other in zip(resources, catalog, strict=True))
-    return catalog if is_same else catalog.with_resources(resources)
+
+    async def oid_of(resource: Resource, attribute: Attribute) -> int:
+        table = found[resource.schema, resource.table]
+        if table is None or not attribute.is_stored:
+            return await find(resource, attribute)
+        return table.columns[attribute.column_name].type_oid
+
+    return [await _with_live_types(connection, resource, oid_of, known) for resource in resources]
 
 
 async def _with_live_types(
@@ -66,11 +72,12 @@ async def _with_live_types(
     return resource if is_same else msgspec.structs.replace(resource, attributes=tuple(attributes))
 
 
-async def with_live_enums(connection: asyncpg.Connection[Any], catalog: Catalog, found: FoundTables) -> Catalog:
-    """Return the Catalog with the names of the types of ids that are enums: SQL converts their texts. It is the same
-    object if there are none."""
-    resources = list(catalog)
-    for index, resource in enumerate(catalog):
+async def with_live_enums(
+    connection: asyncpg.Connection[Any], resources: Sequence[Resource], found: FoundTables
+) -> list[Resource]:
+    """Return the resources with the names of the types of ids that are enums: SQL converts their texts."""
+    changed = list(resources)
+    for index, resource in enumerate(resources):
         table, key = found[resource.schema, resource.table], resource.id.key
         if table is None or not any(one.choices for one in key.types):
             continue
@@ -80,10 +87,9 @@ async def with_live_enums(connection: asyncpg.Connection[Any], catalog: Catalog,
             else one
             for name, one in zip(key.columns, key.types, strict=True)
         ]
-        changed: dict[str, Any] = {"types": tuple(types)} if key.is_composite else {"type": types[0]}
-        resources[index] = msgspec.structs.replace(resource, id=msgspec.structs.replace(resource.id, **changed))
-    is_same = all(one is other for one, other in zip(resources, catalog, strict=True))
-    return catalog if is_same else catalog.with_resources(resources)
+        own: dict[str, Any] = {"types": tuple(types)} if key.is_composite else {"type": types[0]}
+        changed[index] = msgspec.structs.replace(resource, id=msgspec.structs.replace(resource.id, **own))
+    return changed
 
 
 async def _ordered_type(connection: asyncpg.Connection[Any], oid: int) -> str | None:

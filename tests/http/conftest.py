@@ -30,7 +30,7 @@ from server.postgres.database import Database, open_alone, open_database
 from server.postgres.row_security.roles import roles_of
 from server.processes.timeouts import enforce_timeouts
 from server.resources import built_in
-from server.schema import live_schema as live_tables
+from server.schema import live_references
 from server.schema.live_schema import LiveSchema, read_live_schema
 from server.settings import Settings
 from tests.catalog import CATALOG
@@ -168,7 +168,7 @@ async def live_schema(url: str, settings: Settings, catalog: Catalog) -> LiveSch
     connection = await open_alone(url, settings)
     try:
         roles = roles_of(settings)
-        key = (tuple(catalog), roles, live_tables.MIN_REFERENCE_BYTES, await connection.fetchval(_SCHEMA_MARK))
+        key = (tuple(catalog), roles, live_references.MIN_REFERENCE_BYTES, await connection.fetchval(_SCHEMA_MARK))
         if key not in _SCHEMAS:
             _SCHEMAS[key] = await read_live_schema(connection, catalog, roles=roles)
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from server.schema import live_schema
+from server.schema import live_references
 from tests.http.conftest import Api, Sent, Serve
 from tests.planning import filter_query
 
@@ -13,7 +13,7 @@ from tests.planning import filter_query
 def logged(sent: Sent, serve: Serve, rows_url: str, monkeypatch: pytest.MonkeyPatch) -> Api:
     """Return a server whose statements are recorded in `sent`. There are 65 persons, and 2 users in group 1."""
     # With this setting even few rows are counted by keys.
-    monkeypatch.setattr(live_schema, "MIN_REFERENCE_BYTES", 0)
+    monkeypatch.setattr(live_references, "MIN_REFERENCE_BYTES", 0)
     return serve(rows_url)
 
 

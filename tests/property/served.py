@@ -27,7 +27,7 @@ from server.app import make_app, make_server
 from server.engine import Engine
 from server.http.connections import Server
 from server.postgres.database import Database, open_database
-from server.schema import live_schema
+from server.schema import live_references, live_schema
 from server.schema.live_schema import LiveSchema
 from server.settings import Settings
 from tests.conftest import on_server, with_database
@@ -184,7 +184,7 @@ class Served:
         async with self._database.connection() as connection:
             with pytest.MonkeyPatch.context() as patch:
                 # Count rows by keys even in small tables.
-                patch.setattr(live_schema, "MIN_REFERENCE_BYTES", 0)
+                patch.setattr(live_references, "MIN_REFERENCE_BYTES", 0)
                 schema = await live_schema.read_live_schema(connection, catalog)
         assert not schema.faults, schema.faults
         self.engine = self._app.engine = Engine(self._settings, catalog, schema)

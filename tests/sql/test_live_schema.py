@@ -9,7 +9,7 @@ import pytest
 from tornado.ioloop import IOLoop
 
 from querybuild.declarations.types import ColumnType
-from server.schema import live_schema
+from server.schema import live_references
 from server.schema.live_schema import LiveSchema, read_live_schema
 from tests.catalog import CATALOG
 from waterspout import (
@@ -96,7 +96,7 @@ def edited(schema: LiveSchema) -> bool:
 @pytest.fixture
 def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tables of any size be counted by keys."""
-    monkeypatch.setattr(live_schema, "MIN_REFERENCE_BYTES", 0)
+    monkeypatch.setattr(live_references, "MIN_REFERENCE_BYTES", 0)
 
 
 async def test_references(corner_url: str, any_size: None) -> None:
@@ -403,3 +403,55 @@ async def test_a_view_is_as_good_as_a_table(things_url: str) -> None:
     """A view can be read like a table. PostgreSQL says that its columns may be null."""
     resource = thing(Attribute("name", TEXT, nullable=True), table="seen", methods=frozenset({"list", "detail"}))
     assert (await live(things_url, Catalog([resource]))).faults == ()
+
+
+MANY = """
+CREATE FUNCTION secret() RETURNS text LANGUAGE plpgsql AS 'BEGIN RETURN 1; END';
+DO $$ BEGIN FOR n IN 0..119 LOOP
+    EXECUTE format('CREATE TABLE many_%s (id bigint DEFAULT 1 PRIMARY KEY, name text, at inet)', n);
+    EXECUTE format('CREATE VIEW shown_%s AS SELECT %s FROM many_%s GROUP BY id', n,
+                   CASE WHEN n IN (3, 50, 119) THEN 'id, secret() AS name' ELSE 'id, name' END, n);
+END LOOP; END $$;
+REVOKE EXECUTE ON FUNCTION secret FROM public, current_user;
+"""
+
+
+async def test_tables_are_read_together(things_url: str) -> None:
+    """Their number only decides how many parts the trial of the reads has: 50 are sent at once."""
+    statements: list[str] = []
+    connection = await asyncpg.connect(things_url)
+    try:
+        await connection.execute(MANY)
+        connection.add_query_logger(lambda record: statements.append(record.query))
+        counts = []
+        # The first time, asyncpg asks for the types.
+        for count in (1, 40, 90, 120):
+            statements.clear()
+            attributes = (Attribute("name", TEXT, nullable=True), Attribute("at", OPAQUE, nullable=True))
+            resources = [thing(*attributes, **named(f"many_{number}")) for number in range(count)]
+            schema = await read_live_schema(connection, Catalog(resources))
+            assert schema.catalog is not None
+            assert {one.attributes[1].type.sql_type for one in schema.catalog} == {"pg_catalog.inet"}
+            counts.append(len(statements))
+    finally:
+        await connection.close()
+    assert [count - counts[1] for count in counts[1:]] == [0, 1, 2]
+
+
+async def test_a_refused_statement_is_found_among_those_sent_with_it(things_url: str) -> None:
+    reads = frozenset({"list", "detail"})
+    name, key = Attribute("name", TEXT, nullable=True), Id(unique=True)
+    views = [thing(name, **named(f"shown_{number}"), id=key, methods=reads) for number in range(120)]
+    tables = [thing(name, **named(f"many_{number}")) for number in range(120)]
+    schema = await live(things_url, Catalog([*views, *tables]), MANY)
+    assert schema.faults == tuple(
+        f"resource “shown_{number}”: it cannot be read: permission denied for function secret"
+        for number in (3, 50, 119)
+    )
+    schema = await live(things_url, Catalog([views[0], *tables]))
+    assert schema.catalog is not None
+    assert [one.type for one in schema.catalog if not one.abilities.locks_rows] == ["shown_0"]
+
+
+def named(table: str) -> dict[str, str]:
+    return {"type": table, "path": f"/{table}", "table": table}

@@ -427,7 +427,8 @@ def test_a_catalog_with_other_resources_keeps_its_functions() -> None:
     made = declared.with_resources([with_attribute("a", opaque("point"))])
     assert made.functions_by_path == {"/ask": function}
     assert [one.type.name for one in made.by_type["thing"].attributes] == [opaque("point").name]
-    assert declared.with_resources(declared, []).functions == ()
+    assert declared.with_resources(declared.resources) is declared
+    assert declared.with_resources(declared.resources, []).functions == ()
     assert declared.functions == (function,)
 
 

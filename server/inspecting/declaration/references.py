@@ -15,7 +15,7 @@ from querybuild.errors import listed, quoted
 from server.inspecting.catalog.model import ForeignKey, Table
 from server.inspecting.declaration.column_types import column_type_of
 from server.inspecting.declaration.identity import Identity
-from server.schema.live_keys import is_alike
+from server.schema.comparing.keys import is_alike
 
 
 class Served(msgspec.Struct, frozen=True, eq=False):

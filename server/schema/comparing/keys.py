@@ -7,11 +7,10 @@ It must not know: requests, how the tables were read.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.database_types.texts import CITEXT
 from querybuild.declarations.resource import Relationship, Resource, ToOne, link_of, own_key_of
 from querybuild.declarations.types import BIGINT, INT, SMALLINT, ColumnType
@@ -56,20 +55,22 @@ def _are_integers(column: str, id_type: ColumnType) -> bool:
     return {column, *id_type.sql_names} <= _INTEGERS.keys()
 
 
-def with_key_types(catalog: Catalog, found: FoundTables) -> Catalog:
-    """Return the Catalog with the types of the columns that are other integers than the ids to which they refer. It is
-    the same object if there are none. found: the tables of all resources."""
+def with_key_types(resources: Sequence[Resource], found: FoundTables) -> list[Resource]:
+    """Return the resources with the types of the columns that are other integers than the ids to which they refer.
+    found: the tables of all resources."""
+    by_type = {resource.type: resource for resource in resources}
     changed: list[Resource] = []
-    for resource in catalog:
-        relationships = tuple([_with_types(one, resource, catalog, found) for one in resource.relationships])
+    for resource in resources:
+        relationships = tuple(
+            [_with_types(one, resource, by_type[one.target], found) for one in resource.relationships]
+        )
         is_same = all(map(operator.is_, relationships, resource.relationships))
         changed.append(resource if is_same else msgspec.structs.replace(resource, relationships=relationships))
-    is_same = all(map(operator.is_, changed, catalog))
-    return catalog if is_same else catalog.with_resources(changed)
+    return changed
 
 
-def _with_types(relationship: Relationship, resource: Resource, catalog: Catalog, found: FoundTables) -> Relationship:
-    target, link, own = catalog.target(relationship), link_of(relationship), own_key_of(relationship)
+def _with_types(relationship: Relationship, resource: Resource, target: Resource, found: FoundTables) -> Relationship:
+    link, own = link_of(relationship), own_key_of(relationship)
     if relationship.references:
         # Its columns are only compared with other columns.
         return relationship

@@ -1,0 +1,1 @@
+"""Compares declarations with the live tables, without a connection."""

@@ -1,0 +1,148 @@
+"""Compares declarations with the columns, indexes and privileges that reads need. What comes in: declarations and the
+tables of `live_tables.py`. What goes out: messages that say what does not match and what to do.
+
+It must not know: requests, how the tables were read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.database_types.names import declared_as
+from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
+from querybuild.declarations.types import OPAQUE, ColumnType
+from querybuild.errors import listed, quoted
+from server.schema.comparing.keys import (
+    columns_of_others,
+    id_faults,
+    missing,
+    nullability_faults,
+    reference_faults,
+    type_faults,
+)
+from server.schema.comparing.privileges import read_privileges
+from server.schema.live_tables import Column, Columns, FoundTables, Table
+
+
+def label_of(resource: Resource) -> str:
+    """Return the beginning of each message about a resource."""
+    return f"resource {quoted(resource.type)}: "
+
+
+def read_faults(catalog: Catalog, resource: Resource, found: FoundTables) -> Iterator[str]:
+    """Return what does not match between a resource and its tables, or keeps the role from reading them."""
+    where = label_of(resource)
+    table = found[resource.schema, resource.table]
+    if table is None:
+        yield f"{where}there is no table {quoted(resource.table)} in the database"
+        return
+    read = (*resource.id.key.columns, *_read_columns_of(resource))
+    for fault in (
+        *id_faults(resource, table),
+        *_attribute_faults(resource, table.columns),
+        *read_privileges(table, read),
+    ):
+        yield where + fault
+    for relationship in resource.relationships:
+        for fault in _relationship_faults(resource, relationship, catalog.target(relationship), found):
+            yield f"{where}relationship {quoted(relationship.name)}: {fault}"
+
+
+def _relationship_faults(
+    resource: Resource, relationship: Relationship, target: Resource, found: FoundTables
+) -> Iterator[str]:
+    own, theirs = found[resource.schema, resource.table], found[target.schema, target.table]
+    if link_of(relationship) is not None:
+        yield from _link_faults(resource, relationship, target, found)
+    elif isinstance(relationship, ToOne) and relationship.is_own_key:
+        if own is not None:
+            yield from _key_faults(relationship, relationship.own_columns, own, target, theirs)
+            yield from nullability_faults(relationship, own.columns)
+    elif theirs is not None:
+        columns = relationship.foreign_columns
+        yield from _key_faults(relationship, columns, theirs, resource, own)
+        if theirs.may_use_schema:
+            yield from read_privileges(theirs, columns)
+        if not relationship.is_to_many and theirs.may_repeat(*columns):
+            yield f"the table {quoted(target.table)} has no unique index on {listed(columns)}"
+
+
+def _link_faults(resource: Resource, relationship: Relationship, target: Resource, found: FoundTables) -> Iterator[str]:
+    link = link_of(relationship)
+    assert link is not None
+    links = found[link.schema, link.table]
+    if links is None:
+        yield f"there is no table {quoted(link.table)} in the database"
+        return
+    yield from type_faults(link.source_columns, link.table, links, resource)
+    yield from type_faults(link.target_columns, link.table, links, target)
+    columns = tuple(dict.fromkeys((*link.source_columns, *link.target_columns)))
+    yield from read_privileges(links, columns)
+    if links.may_repeat(*columns):
+        yield f"the table {quoted(link.table)} has no unique index on {listed(columns)}"
+
+
+def _key_faults(
+    relationship: Relationship, columns: tuple[str, ...], table: Table, referenced: Resource, theirs: Table | None
+) -> Iterator[str]:
+    """Return the faults of the columns with a key. table: the one that has them. theirs: that of the resource that they
+    refer to."""
+    if relationship.references:
+        yield from reference_faults(columns, table, theirs, relationship.referenced_columns)
+    else:
+        yield from type_faults(columns, table.name, table, referenced)
+
+
+def _read_columns_of(resource: Resource) -> Iterator[str]:
+    """Return the columns of its own table that reads of a resource use."""
+    for attribute in resource.attributes:
+        if attribute.is_stored:
+            yield attribute.column_name
+    for relationship in resource.relationships:
+        if (own := own_key_of(relationship)) is not None:
+            yield from own.own_columns
+
+
+def _attribute_faults(resource: Resource, columns: Columns) -> Iterator[str]:
+    for attribute in resource.attributes:
+        if not attribute.is_stored:
+            continue
+        label = f"attribute {quoted(attribute.name)}: "
+        column = columns.get(attribute.column_name)
+        if column is None:
+            yield from (label + fault for fault in missing(attribute.column_name, resource.table, columns))
+            continue
+        is_filled = resource.hooks.before_create is not None or "create" not in resource.methods
+        is_filled = is_filled or attribute.filled or attribute.column_name in columns_of_others(resource)
+        for fault in _column_faults(attribute, column, is_filled=is_filled):
+            yield label + fault
+
+
+def _column_faults(attribute: Attribute, column: Column, *, is_filled: bool) -> Iterator[str]:
+    """Return the faults of a column. is_filled: whether clients do not create such resources, or custom code or a
+    trigger may set the attributes that a client leaves out."""
+    names = attribute.type.sql_names
+    if attribute.type is not OPAQUE and column.type not in names:
+        yield type_fault(attribute.type, "column", column.type)
+    elif column.hidden_schema and attribute.type.is_of_extension:
+        yield (
+            f"its type {column.type} is in the schema {quoted(column.hidden_schema)}, which is not in the search path: "
+            "PostgreSQL would not find the operators of the type. Add the schema to the role's search_path, or declare "
+            f"it as {'TEXT' if column.type == 'citext' else 'OPAQUE'}"
+        )
+    if attribute.nullable and column.is_not_null:
+        yield "it is declared nullable, and its column is NOT NULL"
+    if not attribute.nullable and not column.is_not_null:
+        yield "it is not declared nullable, and its column is"
+    must_be_sent = column.is_not_null and not column.has_default and not is_filled
+    if must_be_sent and not attribute.required and attribute.is_writable(on_create=True):
+        yield (
+            "it is not required on create, and its column is NOT NULL without a default: declare required=True, or "
+            "filled=True if a trigger fills it"
+        )
+
+
+def type_fault(declared: ColumnType, what: str, sql_name: str) -> str:
+    """Return the message about a column or a term (`what`) of another type. sql_name: its type."""
+    return f"it is declared as {declared.name}, and its {what} is {sql_name}: declare it as {declared_as(sql_name)}"

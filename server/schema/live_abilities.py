@@ -1,0 +1,73 @@
+"""Finds out what PostgreSQL can do with the tables of resources: plain tables can do everything, and views cannot.
+
+What comes in: a connection, resources and the tables of `live_tables.py`. What goes out: the resources with this. It
+must not know: requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from querybuild.declarations.resource import Resource, TableAbilities
+from querybuild.declarations.terms import quote_ident
+from querybuild.declarations.types import SEQUENCE_TYPES
+from server.schema.live_statements import Reader
+from server.schema.live_tables import INSERT, FoundTables, Table
+
+_CANNOT = (
+    asyncpg.FeatureNotSupportedError,
+    asyncpg.InvalidColumnReferenceError,
+    asyncpg.ObjectNotInPrerequisiteStateError,
+    asyncpg.WrongObjectTypeError,
+)
+"""What PostgreSQL raises for a lock or an ON CONFLICT that a table or view does not have."""
+
+
+async def with_abilities(
+    connection: asyncpg.Connection[Any], resources: Sequence[Resource], found: FoundTables
+) -> list[Resource]:
+    """Return the resources with what PostgreSQL can do with their tables. found: these tables."""
+    tables = {one: table for one in resources if (table := found[one.schema, one.table]) is not None}
+    locks = {one: _lock(one, table) for one, table in tables.items() if table.kind not in ("r", "p", "m")}
+    no_locks = {one for one, table in tables.items() if table.kind == "m"} | await _refused(connection, locks)
+    conflicts = {one: _conflict(one, table) for one, table in tables.items() if _needs_conflicts_of_id(one, table)}
+    no_conflicts = await _refused(connection, conflicts)
+    return [
+        msgspec.structs.replace(one, abilities=TableAbilities(one not in no_locks, one not in no_conflicts))
+        if one in no_locks or one in no_conflicts
+        else one
+        for one in resources
+    ]
+
+
+def _lock(resource: Resource, table: Table) -> str:
+    return f"SELECT {quote_ident(resource.id.key.columns[0])} FROM {table.quoted_name} FOR KEY SHARE"
+
+
+def _needs_conflicts_of_id(resource: Resource, table: Table) -> bool:
+    """Return whether ON CONFLICT must name the id, and no index of the table shows that it can. Only resources whose
+    ids are chosen by clients and by a sequence need this."""
+    is_used = resource.client_ids and "create" in resource.methods and resource.id.type in SEQUENCE_TYPES
+    return is_used and bool(table.allowed_writes & INSERT) and not table.has_unique(*resource.id.key.columns)
+
+
+def _conflict(resource: Resource, table: Table) -> str:
+    column = quote_ident(resource.id.key.columns[0])
+    return f"INSERT INTO {table.quoted_name} ({column}) VALUES (DEFAULT) ON CONFLICT ({column}) DO NOTHING"
+
+
+async def _refused(connection: asyncpg.Connection[Any], statements: dict[Resource, str]) -> set[Resource]:
+    """Return the resources whose statements PostgreSQL cannot execute. A missing privilege says nothing about that."""
+    refused = set()
+    for resource in await Reader(connection).refused(statements):
+        try:
+            await connection.execute(f"EXPLAIN {statements[resource]}")
+        except _CANNOT:
+            refused.add(resource)
+        except asyncpg.InsufficientPrivilegeError:
+            pass
+    return refused

@@ -1,0 +1,185 @@
+"""Tries statements on PostgreSQL: the read of each resource, and the attributes that are computed in SQL.
+
+What comes in: a connection and declarations. What goes out: what PostgreSQL says about them. It must not know:
+requests, how the tables were read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import asyncpg
+import msgspec
+
+from querybuild.declarations.resource import Attribute, Resource
+from querybuild.declarations.terms import quote_ident
+from querybuild.declarations.types import OPAQUE, ColumnType
+from querybuild.errors import quoted
+from querybuild.planning.context import Context
+from querybuild.planning.plan import FIRST_ALIAS, ReadPlan, node_of
+from querybuild.planning.rowsets import open_rows
+from querybuild.sql.select import compile_read
+from server.schema.comparing.reads import label_of, type_fault
+from server.schema.live_tables import TYPE_NAME
+
+Key = TypeVar("Key")
+
+_TYPE = f"SELECT {TYPE_NAME} FROM pg_type b LEFT JOIN pg_type e ON e.oid = b.typelem WHERE b.oid = $1::oid"
+
+TOGETHER = 50
+"""How many statements are sent together. They are one transaction, and each holds locks on its tables and indexes, of
+which PostgreSQL has some thousands."""
+
+_GONE = (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, asyncpg.InsufficientResourcesError)
+
+
+class _Refused(Exception):
+    """A statement of a declaration is wrong. The message says why."""
+
+
+class Reader(msgspec.Struct, frozen=True):
+    """Tries statements on a connection. roles: which of them to try; without any, the server's own."""
+
+    connection: asyncpg.Connection[Any]
+    roles: Sequence[str] = ()
+
+    async def prepare(self, sql: str, *, is_explained: bool) -> tuple[asyncpg.Attribute, ...]:
+        """Return the columns of a statement. is_explained: whether privileges are checked too, also those on functions
+        and on tables that computed attributes read. Raises asyncpg's errors."""
+        if not self.roles:
+            return await _prepare(self.connection, sql, is_explained=is_explained)
+        for role in self.roles:
+            try:
+                async with self.connection.transaction():
+                    await self.connection.execute(f"SET LOCAL ROLE {quote_ident(role)}")
+                    return await _prepare(self.connection, sql, is_explained=is_explained)
+            except asyncpg.InsufficientPrivilegeError as error:
+                refused = error
+        raise refused
+
+    async def refused(self, statements: Mapping[Key, str]) -> list[Key]:
+        """Return the keys of the statements that none of the roles can EXPLAIN."""
+        left = list(statements)
+        for role in self.roles or ("",):
+            parts = [left[start : start + TOGETHER] for start in range(0, len(left), TOGETHER)]
+            left = [key for part in parts for key in await self._refused(statements, part, role)]
+        return left
+
+    async def _refused(self, statements: Mapping[Key, str], keys: list[Key], role: str) -> list[Key]:
+        """Send some statements together. If one is refused, find out which by sending the halves."""
+        commands = [f"SET LOCAL ROLE {quote_ident(role)}"] if role else []
+        commands += [f"EXPLAIN {statements[key]}" for key in keys]
+        try:
+            await self.connection.execute(";".join(commands))
+        except asyncpg.PostgresError:
+            if len(keys) == 1:
+                return keys
+            half = len(keys) // 2
+            return [key for part in (keys[:half], keys[half:]) for key in await self._refused(statements, part, role)]
+        return []
+
+
+async def _prepare(
+    connection: asyncpg.Connection[Any], sql: str, *, is_explained: bool
+) -> tuple[asyncpg.Attribute, ...]:
+    prepared = await connection.prepare(sql)
+    if is_explained:
+        await _explain(connection, sql)
+    return prepared.get_attributes()
+
+
+def _list_of(resource: Resource, attributes: Sequence[Attribute]) -> str:
+    """Return the statement of the list of a resource, with its id and the attributes. Raises _Refused."""
+    plan = ReadPlan(node=node_of(open_rows(resource, FIRST_ALIAS, Context()), tuple(attributes)), is_collection=True)
+    try:
+        return compile_read(plan).primary.sql
+    except Exception as error:  # of a declaration's own function
+        raise _Refused(f"it raises {type(error).__name__}: {error}") from error
+
+
+async def _columns_of(reader: Reader, sql: str, *, is_explained: bool = False) -> tuple[asyncpg.Attribute, ...]:
+    """Prepare a statement, and return its columns. Raises _Refused, and asyncpg's errors if the connection is lost."""
+    try:
+        return await reader.prepare(sql, is_explained=is_explained)
+    except _GONE:
+        raise
+    except asyncpg.PostgresError as error:
+        raise _Refused(error.args[0]) from error
+
+
+async def _explain(connection: asyncpg.Connection[Any], sql: str) -> None:
+    """Check the privileges of a statement. Raises InsufficientPrivilegeError. Other errors of EXPLAIN are ignored: a
+    request would raise them only for some rows."""
+    try:
+        await connection.execute(f"EXPLAIN {sql}")
+    except asyncpg.InsufficientPrivilegeError:
+        raise
+    except asyncpg.PostgresError as error:
+        if isinstance(error, _GONE):
+            raise
+
+
+async def read_refusals(reader: Reader, resources: Iterable[Resource]) -> dict[Resource, str]:
+    """Return the fault of the list of each resource that cannot be read without query parameters."""
+    statements: dict[Resource, str] = {}
+    reasons: dict[Resource, str] = {}
+    for resource in resources:
+        try:
+            statements[resource] = _list_of(resource, resource.readable_attributes)
+        except _Refused as error:
+            reasons[resource] = str(error)
+    for resource in await reader.refused(statements):
+        try:
+            await _columns_of(reader, statements[resource], is_explained=True)
+        except _Refused as error:
+            reasons[resource] = str(error)
+    return {resource: f"{label_of(resource)}it cannot be read: {reason}" for resource, reason in reasons.items()}
+
+
+async def term_faults(reader: Reader, resource: Resource) -> list[str]:
+    """Return the faults of the attributes that are computed in SQL."""
+    computed = [attribute for attribute in resource.attributes if attribute.sql is not None]
+    faults = [(attribute, await _term_fault(reader, resource, attribute)) for attribute in computed]
+    where = label_of(resource)
+    return [f"{where}attribute {quoted(attribute.name)}: {fault}" for attribute, fault in faults if fault]
+
+
+async def type_of_term(reader: Reader, resource: Resource, attribute: Attribute) -> int:
+    """Return the oid of the type of an attribute that is computed in SQL. For a domain it is that of its base type."""
+    # Without the expression that the declared type puts around the term.
+    bare = msgspec.structs.replace(attribute, type=msgspec.structs.replace(attribute.type, select=None))
+    _, term = await _columns_of(reader, _list_of(resource, (bare,)))
+    return term.type.oid
+
+
+async def _term_fault(reader: Reader, resource: Resource, attribute: Attribute) -> str:
+    """Return the fault of an attribute that is computed in SQL. Empty if there is none."""
+    try:
+        oid = await type_of_term(reader, resource, attribute)
+    except _Refused as error:
+        return f"its term cannot be read: {error}"
+    name = await reader.connection.fetchval(_TYPE, oid)
+    if attribute.type is OPAQUE or name in _compatible_types(attribute.type):
+        return ""
+    return type_fault(attribute.type, "term", name)
+
+
+_WHOLE = ("int2", "int4", "int8")
+_FLOATS = ("float4", "float8", *_WHOLE)
+_TEXTS = ("text", "varchar", "citext", "name", "bpchar")
+_COMPATIBLE_TYPES = {
+    **dict.fromkeys(_WHOLE, _WHOLE),
+    **dict.fromkeys(("float4", "float8"), _FLOATS),
+    "numeric": ("numeric", *_FLOATS),
+    **dict.fromkeys(_TEXTS, _TEXTS),
+}
+"""The name of a type -> the types that an expression may have instead. Numeric is no substitute, because it would be
+shown as a string."""
+
+
+def _compatible_types(declared: ColumnType) -> frozenset[str]:
+    """Return the types of expressions whose values are shown and filtered like those of the declared type."""
+    array = "_" if declared.element is not None else ""
+    names = [name.removeprefix(array) for name in declared.sql_names]
+    return frozenset(f"{array}{alike}" for name in names for alike in _COMPATIBLE_TYPES.get(name, (name,)))
