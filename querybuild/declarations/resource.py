@@ -138,6 +138,7 @@ Names = str | tuple[str, ...]
 
 
 def _columns(names: Names) -> tuple[str, ...]:
+    """Return the names as a tuple: a declaration has either form, and everything else has only this one."""
     return ((names,) if names else ()) if isinstance(names, str) else tuple(names)
 
 
@@ -257,7 +258,7 @@ class ToOne(msgspec.Struct, frozen=True, eq=False):
     @property
     def own_columns(self) -> tuple[str, ...]:
         """The names of its columns, if the key is in the resource's own row."""
-        return tuple(self.columns) or (self.column or f"{self.name}_id",)
+        return _columns(self.columns or self.column or f"{self.name}_id")
 
     @property
     def foreign_columns(self) -> tuple[str, ...]:
