@@ -250,6 +250,8 @@ def _print_report(report: Report) -> None:
         click.echo()
     for error in report.errors:
         print_error(str(error))
+    if report.hint:
+        click.echo(report.hint, err=True)
 
 
 def openapi(settings: Settings) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import click
@@ -73,6 +74,19 @@ class WithExamples(click.Command):
     def __init__(self, *args: Any, examples: Sequence[Example] = (), **given: Any) -> None:
         super().__init__(*args, **given)
         self.examples = examples
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Propose the nearest flag. The dashes do not make it nearer, and a flag of another command is none."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            own = {flag for one in self.get_params(ctx) for flag in (*one.opts, *one.secondary_opts)}
+            near = get_close_matches(
+                error.option_name.strip("-"), [flag.strip("-") for flag in own | _BY_FLAG.keys()], 1
+            )
+            found = [f" Did you mean '--{name}'?" for name in near if f"--{name}" in own]
+            told = f"No such option {error.option_name!r}.{''.join(found)}"
+            raise click.NoSuchOption(error.option_name, told, ctx=ctx) from None
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_usage(ctx, formatter)

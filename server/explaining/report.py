@@ -14,7 +14,7 @@ from querybuild.principal import Principal
 from server.authentication.authenticator import Authenticator, Custom
 from server.authentication.claims import verified
 from server.engine import Engine
-from server.errors import INTERNAL, InvalidToken, row_of
+from server.errors import INTERNAL, InvalidToken, RouteNotFound, row_of
 from server.explaining.indexes import helpful
 from server.explaining.requested import RequestedRead, read_url
 from server.explaining.running import Explained, ExplainedStatement, explain_read
@@ -27,6 +27,7 @@ from server.schema import index_advisor
 from server.schema.index_advisor import Suggestion
 from server.schema.live_schema import read_live_schema
 from server.settings import Settings, StartError
+from server.settings.served import misfit, path_hint
 
 
 class Section(msgspec.Struct, frozen=True):
@@ -50,12 +51,13 @@ class AnswerError(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Report(msgspec.Struct, frozen=True, eq=False):
     """What is known about a read. requested, explained: None if the URL is refused. suggestions: indexes that would
-    help. errors: what the server would answer instead of a document."""
+    help. errors: what the server would answer instead of a document. hint: what may be wrong, for people."""
 
     requested: RequestedRead | None = None
     explained: Explained | None = None
     suggestions: tuple[Suggestion, ...] = ()
     errors: tuple[AnswerError, ...] = ()
+    hint: str = ""
 
     def sections(self) -> Iterator[Section]:
         """Yield the parts for people."""
@@ -110,7 +112,7 @@ async def explain(
     is_run, has_lines: as for `explain_read`. Raises StartError."""
     schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only, roles=roles_of(settings))
     if schema.faults:
-        raise StartError("the declarations do not fit the database:\n" + "\n".join(schema.faults))
+        raise misfit(schema.faults, settings)
     engine = Engine(settings, catalog, schema, Authenticator(settings, custom=custom))
     # Nothing of this is for the logs.
     quiet = msgspec.structs.replace(settings, audit_log=None, tracing=False, slow_statement_seconds="off")
@@ -119,7 +121,9 @@ async def explain(
         role = Roles(settings).of(principal) if settings.has_row_security else None
         requested = read_url(url, engine, engine.context_of(principal))
     except ApiError as error:
-        return Report(errors=tuple(_answer_errors(error)))
+        paths = [resource.path for resource in catalog if "list" in resource.methods]
+        hint = path_hint(paths, settings) if isinstance(error, RouteNotFound) else ""
+        return Report(errors=tuple(_answer_errors(error)), hint=hint)
     finally:
         engine.authenticator.close()
     explained = await explain_read(connection, requested, engine, role, is_run=is_run, has_lines=has_lines)

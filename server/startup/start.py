@@ -29,6 +29,7 @@ from server.resources import built_in
 from server.resources.demo import load_demo
 from server.schema.live_schema import LiveSchema, read_live_schema
 from server.settings import Settings, StartError
+from server.settings.served import is_built_in, misfit
 from server.startup import migrating
 from server.startup.declarations import Declarations, extend_python_path, load_declarations
 
@@ -89,11 +90,6 @@ def known_migrations(settings: Settings) -> tuple[migrations.Migration, ...]:
     return migrations.load(migrations.BUILT_IN) if is_built_in(settings) else ()
 
 
-def is_built_in(settings: Settings) -> bool:
-    """Return whether the built-in resources are served."""
-    return settings.resources is None and not settings.inspect
-
-
 def open_database_url(settings: Settings, cleanup: ExitStack) -> tuple[str, Supervise | None]:
     """Return the URL of the database in the settings. Without one, start the embedded database, and return its URL and
     the function that supervises it."""
@@ -146,7 +142,7 @@ async def prepare_database(url: str, settings: Settings, catalog: Catalog, *, is
             roles = roles_of(settings)
             schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only, roles=roles)
         if schema.faults:
-            raise StartError("the declarations do not fit the database:\n" + "\n".join(schema.faults))
+            raise misfit(schema.faults, settings)
         for warning in schema.warnings:
             log.warning("%s", warning)
         if settings.demo and not is_built_in(settings):

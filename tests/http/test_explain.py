@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -327,9 +328,30 @@ def test_an_error_of_the_url(
     """It is what the server would answer. Nothing is run."""
     code, out, err = printed(capsys, url, database_url)
     assert (code, out) == (1, "")
-    found = err.splitlines()
+    found = [line for line in err.splitlines() if line.startswith("Error: ")]
     assert len(found) == len(errors)
     assert all(line.startswith(f"Error: {error}") for line, error in zip(found, errors, strict=True))
+
+
+def test_a_path_of_another_database(database_url: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The paths are listed, and it says what to check. Without declarations of one's own, it says how to name them."""
+    told = (
+        "These are the built-in resources. Name the file of yours with --resources, or read the tables with --inspect."
+    )
+    assert printed(capsys, "/filmz", database_url)[2].splitlines()[1] == (
+        "The paths are /users, /groups, /posts, /user-bio, /parents, /children, /parent-to-child-association, "
+        f"/computers, /persons, /photos. {told}"
+    )
+    file = tmp_path / "film.py"
+    file.write_text("from waterspout import Resource\nRESOURCES = [Resource('film', '/films', 'films')]\n")
+    with pytest.raises(StartError) as raised:
+        commands.explain(Settings(database_url=database_url, resources=file), "/films")
+    assert str(raised.value).splitlines() == [
+        "the declarations do not fit the database:",
+        "resource “film”: there is no table “films” in the database",
+        "Check that database_url names their database. waterspout inspect prints declarations for the tables of "
+        "another.",
+    ]
 
 
 def test_a_row_that_is_not_there(database_url: str, capsys: pytest.CaptureFixture[str]) -> None:

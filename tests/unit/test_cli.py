@@ -263,6 +263,10 @@ def test_help_has_examples_and_fits_into_80_columns(path: tuple[str, ...], monke
         (["serv"], "No such command 'serv'. Did you mean 'serve'?"),
         (["migrate", "stats"], "No such command 'stats'. Did you mean 'status'?"),
         (["token", "--subjetc", "ann"], "No such option '--subjetc'. Did you mean '--subject'?"),
+        (["serve", "--prt", "1"], "No such option '--prt'. Did you mean '--port'?"),
+        (["openapi", "--prt", "1"], "No such option '--prt'."),
+        (["openapi", "--no-alow-private", "1"], "No such option '--no-alow-private'."),
+        (["openapi", "--api-titel", "1"], "No such option '--api-titel'. Did you mean '--api-title'?"),
         (["--port", "1"], "settings follow the command: waterspout serve --port ..."),
         (
             ["check", "--port", "1"],
