@@ -199,7 +199,9 @@ def _written(resource: Resource, api: Api, *, on_create: bool, without: str = ""
     if not on_create:
         members["id"] = sent_id(resource)
     elif resource.client_ids:
-        members["id"] = nullable(sent_id(resource)) | {"description": "Without it the server chooses one."}
+        bounds = {name: value for name, value in resource.id.type.schema.items() if name in ("minimum", "maximum")}
+        chosen = sent_id(resource) | bounds
+        members["id"] = nullable(chosen) | {"description": "Without it the server chooses one."}
     members["attributes"] = _sent_attributes(resource, api, required, on_create=on_create)
     if relationships:
         members["relationships"] = _sent_relationships(resource, api, relationships, links)

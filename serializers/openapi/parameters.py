@@ -14,8 +14,6 @@ from serializers.openapi.documents import example_id
 MAX_PATHS = 24
 """How many paths of `include` are listed for a resource."""
 
-_LARGEST = 2**31 - 1
-
 
 def parameters(api: Api) -> Schemas:
     """Return the components of the parameters that several routes have."""
@@ -127,8 +125,7 @@ def _page(api: Api) -> JsonSchema:
     limits = api.limits
     total = {"type": "string", "enum": list(TOTALS), "description": "How meta.total is counted."}
     size = {"type": "integer", "minimum": 1, "maximum": limits.max_page_size}
-    number = {"type": "integer", "minimum": 1, "maximum": _LARGEST}
-    offset = {"type": "integer", "minimum": 0, "maximum": _LARGEST}
+    number, offset = {"type": "integer", "minimum": 1}, {"type": "integer", "minimum": 0}
     cursor = {
         "type": "string",
         "const": "",

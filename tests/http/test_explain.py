@@ -345,7 +345,7 @@ def test_a_path_of_another_database(database_url: str, capsys: pytest.CaptureFix
     file = tmp_path / "film.py"
     file.write_text("from waterspout import Resource\nRESOURCES = [Resource('film', '/films', 'films')]\n")
     with pytest.raises(StartError) as raised:
-        commands.explain(Settings(database_url=database_url, resources=file), "/films")
+        commands.explain(Settings(database_url=database_url, resources=str(file)), "/films")
     assert str(raised.value).splitlines() == [
         "the declarations do not fit the database:",
         "resource “film”: there is no table “films” in the database",

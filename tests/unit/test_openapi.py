@@ -192,6 +192,24 @@ def test_the_document_of_a_create(document: dict[str, Any], attributes: dict[str
     assert not accepts(document, ".create", {"data": data | {"relationships": {"parent": {"data": None}}}})
 
 
+@pytest.mark.parametrize(
+    ("sent", "fits"), [(5, True), ("5", True), (None, True), (2**31, False), (-(10**30), False), ("05", False)]
+)
+def test_the_id_that_a_client_chooses(sent: Any, fits: bool) -> None:
+    document = described(Catalog([Resource("a", "/a", "a", id=Id("id", INT), client_ids=True)]))
+    whole = {"$ref": "#/components/schemas/a.create", "components": document["components"]}
+    assert jsonschema_rs.Draft202012Validator(whole).is_valid({"data": {"type": "a", "id": sent}}) is fits
+
+
+def test_pages_have_any_number(document: dict[str, Any]) -> None:
+    """A page after the last one is empty."""
+    accepts = jsonschema_rs.Draft202012Validator(document["components"]["parameters"]["page"]["schema"]).is_valid
+    assert accepts({"number": 10**30, "size": 5})
+    assert accepts({"offset": 10**30, "limit": 5})
+    assert not accepts({"number": 0})
+    assert not accepts({"number": 1, "limit": 5})
+
+
 def test_examples_fit_their_schemas(document: dict[str, Any]) -> None:
     for whole in (document, described(built_in())):
         for body in whole["components"]["requestBodies"].values():
