@@ -52,6 +52,7 @@ from server.schema.live_limits import checks_of_limits
 from server.schema.live_schema import LiveSchema
 from server.settings import Settings
 from server.statements import ENTRY_BYTES, StatementCaches, Statements
+from server.typed_writes import Kind, TypedCaches, TypedWrites
 
 ROW_BODIES = 16
 """The assumed size of the largest row, in bodies of the largest size."""
@@ -104,6 +105,14 @@ class PreparedWrite(msgspec.Struct, frozen=True, eq=False):
         return hooks is not NO_HOOKS and (hooks.before(kind) is not None or hooks.after(kind) is not None)
 
 
+class TypedWrite(msgspec.Struct, frozen=True, eq=False):
+    """A write that was decoded and prepared in one step. Its change has none of the values. written: the relationships
+    whose linkage the answer shows."""
+
+    write: PreparedWrite
+    written: tuple[str, ...]
+
+
 class PreparedRows(msgspec.Struct, frozen=True, eq=False):
     """New rows with one plan that are ready to be created. columns: the values of each slot in all rows."""
 
@@ -152,7 +161,7 @@ class PlanCaches(msgspec.Struct, frozen=True, eq=False):
 
 
 ANYBODY = Context()
-CACHES = sum(len(caches.__struct_fields__) for caches in (PlanCaches, StatementCaches, EncoderCaches))
+CACHES = sum(len(caches.__struct_fields__) for caches in (PlanCaches, TypedCaches, StatementCaches, EncoderCaches))
 
 
 class Engine:
@@ -187,6 +196,7 @@ class Engine:
         bounds = (settings.statement_cache_entries, settings.statement_cache_bytes // CACHES)
         make_cache: Callable[[], BoundedCache[Any]] = lambda: BoundedCache(*bounds)  # noqa: E731
         self._plans = PlanCaches(SecondUseCache(*bounds), make_cache(), make_cache())
+        self._typed_writes = TypedWrites(self.limits, make_cache)
         self.statements = Statements(make_cache)
         self.encoders = Encoders(self.base_url, make_cache)
 
@@ -203,7 +213,7 @@ class Engine:
     @property
     def caches(self) -> dict[str, BoundedCache[Any]]:
         """All caches by their names. Each has the same share of `statement_cache_bytes`."""
-        parts = (self._plans, self.statements.caches, self.encoders.caches)
+        parts = (self._plans, self._typed_writes.caches, self.statements.caches, self.encoders.caches)
         return {name: getattr(part, name) for part in parts for name in part.__struct_fields__}
 
     @property
@@ -253,6 +263,19 @@ class Engine:
         if resource.hooks is not NO_HOOKS and resource.hooks.before(change.kind) is not None:
             return PreparedWrite(resource, change, None)
         return PreparedWrite(resource, change, self.plan_write(resource, change, context, errors))
+
+    def prepare_typed(
+        self, resource: Resource, kind: Kind, body: bytes, path_id: str | None, context: Context
+    ) -> TypedWrite | None:
+        """Decode and prepare a write in one step. Returns None if it must be decoded step by step. path_id: of the
+        updated resource."""
+        if resource.hooks is not NO_HOOKS or context.access.refused:
+            return None
+        found = self._typed_writes.plan(resource, kind, body, path_id, context, self.view_of(context))
+        if found is None:
+            return None
+        change, planned, written = found
+        return TypedWrite(PreparedWrite(resource, change, planned), written)
 
     def prepare_related_write(
         self, resource: Resource, relationship: Relationship, path_id: Any, change: Change, context: Context

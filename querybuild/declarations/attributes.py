@@ -99,11 +99,11 @@ def read_column(attribute: Attribute, values: Sequence[Any], checks: Sequence[Ch
         raise ValueFault("a value, since it cannot be null")
     natives = _natives(attribute.type, sent)
     for check in checks:
-        if check is _check_length and sent:
+        if check is check_length and sent:
             # One of these two is refused if any is.
             for value in (min(sent, key=len), max(sent, key=len)):
                 check(attribute, value, None)
-        elif check is not _check_texts:
+        elif check is not check_nul:
             for value, native in zip(sent, natives, strict=True):
                 check(attribute, value, native)
     if len(sent) == len(values):
@@ -134,16 +134,16 @@ def checks_of(attribute: Attribute) -> list[Check]:
     has_length = attribute.min_length is not None or attribute.max_length is not None
     has_range = attribute.minimum is not None or attribute.maximum is not None
     asked = {
-        _check_texts: True,
-        _check_shape: attribute.shape is not None,
-        _check_length: has_length,
-        _check_range: has_range,
+        check_nul: True,
+        check_shape: attribute.shape is not None,
+        check_length: has_length,
+        check_range: has_range,
         _check_pattern: attribute.pattern is not None,
     }
     return [check for check, is_asked in asked.items() if is_asked]
 
 
-def _check_texts(attribute: Attribute, value: Any, native: Any) -> None:
+def check_nul(attribute: Attribute, value: Any, native: Any) -> None:
     if isinstance(value, int) or (isinstance(value, str) and "\0" not in value):
         return
     try:
@@ -152,14 +152,14 @@ def _check_texts(attribute: Attribute, value: Any, native: Any) -> None:
         raise ValueFault(f"a value that PostgreSQL can hold ({error})") from error
 
 
-def _check_shape(attribute: Attribute, value: Any, native: Any) -> None:
+def check_shape(attribute: Attribute, value: Any, native: Any) -> None:
     try:
         msgspec.convert(value, attribute.shape)
     except msgspec.ValidationError as error:
         raise ValueFault(f"JSON of the declared shape ({error})") from error
 
 
-def _check_length(attribute: Attribute, value: Any, native: Any) -> None:
+def check_length(attribute: Attribute, value: Any, native: Any) -> None:
     low, high = attribute.min_length, attribute.max_length
     if (low is not None and len(value) < low) or (high is not None and len(value) > high):
         unit = "items" if isinstance(value, list) else "characters"
@@ -167,7 +167,7 @@ def _check_length(attribute: Attribute, value: Any, native: Any) -> None:
         raise ValueFault(f"{bounds} long")
 
 
-def _check_range(attribute: Attribute, value: Any, native: Any) -> None:
+def check_range(attribute: Attribute, value: Any, native: Any) -> None:
     low, high = attribute.minimum, attribute.maximum
     if isinstance(native, Decimal) and native.is_nan():
         # For PostgreSQL it is greater than all numbers. Python cannot compare it.

@@ -82,14 +82,8 @@ class ParsedJson(msgspec.Struct, frozen=True):
     is_checked: bool
 
     def has_names(self, count: int | None) -> bool:
-        """Return whether no object has a duplicate name, if the tree has this many names in all.
-
-        A colon comes after each name, and a quotation mark or a blank before the colon. If the text has as many of
-        these as the tree has names, there is no duplicate. Otherwise there may be none either."""
-        if self.is_checked or count is None:
-            return self.is_checked
-        text = self.text.encode()
-        return text.count(b":") == count or text.translate(_QUOTES_AS_BLANKS).count(b" :") == count
+        """Return whether no object has a duplicate name, if the tree has this many names in all."""
+        return self.is_checked if self.is_checked or count is None else has_all_names(self.text, count)
 
     def checked(self) -> Any:
         """Return the tree if it has no fault. Raises JsonFault."""
@@ -98,6 +92,14 @@ class ParsedJson(msgspec.Struct, frozen=True):
         # The other decoder finds the error.
         allows_nul, has_escapes = self.allows_nul, False
         return _load_checked(self.text, self.containers, self.max_depth, has_escapes=has_escapes, allows_nul=allows_nul)
+
+
+def has_all_names(text: str, count: int) -> bool:
+    """Return whether no object of a text has a duplicate name, if its tree has this many names in all.
+
+    A colon comes after each name, and a quotation mark or a blank before the colon. If the text has as many of these as
+    the tree has names, there is no duplicate. Otherwise there may be none either."""
+    return text.count(":") == count or text.encode().translate(_QUOTES_AS_BLANKS).count(b" :") == count
 
 
 def check_values(text: str, limit: int) -> None:

@@ -7,7 +7,7 @@ Nothing here resolves a name or reports an error.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import msgspec
@@ -111,12 +111,61 @@ def plan_with_form(change: Change, form: Form, context: Values) -> PlannedWrite 
             places.append(next(iter(ids.values()), linkage.pointer) if is_own_key else linkage.pointer)
     except ValueFault:
         return None
-    if form.fixed and any(values[slot] != context[index] for slot, index in form.fixed):
+    places += [place for _, place in form.set_by_rules]
+    if not _follow_rules(values, form, context):
         return None
-    if form.set_by_rules:
-        values += [context[index] for index, _ in form.set_by_rules]
-        places += [place for _, place in form.set_by_rules]
     return PlannedWrite(form.plan, tuple(values), has_lids, places, item_pointers, change.pointer, change.id_pointer)
+
+
+def _follow_rules(values: list[Any], form: Form, context: Values) -> bool:
+    """Append the values that rules set. Returns whether those of the document are the only ones that rules allow."""
+    if form.fixed and any(values[slot] != context[index] for slot, index in form.fixed):
+        return False
+    values += [context[index] for index, _ in form.set_by_rules]
+    return True
+
+
+class TypedForm(msgspec.Struct, frozen=True, eq=False):
+    """The form of documents that are decoded in one step. reads: the index of each attribute that is read in Python
+    after that. places: of all slots. pointer: to the resource object. written: the relationships that it writes."""
+
+    form: Form
+    reads: tuple[tuple[int, Callable[[Any], Any]], ...]
+    places: tuple[Place, ...]
+    pointer: str
+    written: tuple[str, ...]
+
+
+def plan_typed(
+    form: TypedForm, id_text: str | None, values: list[Any], linked: Sequence[Any], context: Values
+) -> PlannedWrite | None:
+    """Return the same as `plan_write`, or None if the document has errors. id_text: of the written row. values: of the
+    attributes. linked: of each relationship None, an object with an id, or a list of such objects."""
+    item_pointers: dict[int, tuple[str, ...]] = {}
+    own = form.form
+    try:
+        for index, read in form.reads:
+            values[index] = read(values[index])
+        if own.plan.id_slot is not None:
+            values.insert(0, own.plan.resource.id_type.read(str(id_text)))
+        for (target, is_own_key), sent in zip(own.targets, linked, strict=True):
+            if is_own_key:
+                values.append(None if sent is None else target.id_type.read(sent.id))
+                continue
+            ids: dict[Any, str] = {}
+            pointer = form.places[len(values)]
+            if isinstance(sent, list):
+                for index, one in enumerate(sent):
+                    ids.setdefault(target.id_type.read(one.id), f"{pointer}/{index}")
+            elif sent is not None:
+                ids[target.id_type.read(sent.id)] = str(pointer)
+            item_pointers[len(values)] = tuple(ids.values())
+            values.append(list(ids))
+    except ValueFault:
+        return None
+    if not _follow_rules(values, own, context):
+        return None
+    return PlannedWrite(own.plan, tuple(values), False, form.places, item_pointers, form.pointer, None)
 
 
 def plan_columns(

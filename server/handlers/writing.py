@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -12,16 +12,17 @@ from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError, release_frames
 from querybuild.planning.writes.linkage import written_relationships
 from querybuild.query import Change
-from serializers.decode import decode_resource_document
+from serializers.decode import decode_resource_document, with_id
 from serializers.encode import encode_identifier_document
 from serializers.links import quote_segment, resource_path
 from serializers.objects import MetaDocument
-from server.engine import PreparedRead, PreparedWrite, ReadShape
+from server.engine import PreparedRead, PreparedWrite, ReadShape, TypedWrite
 from server.execution.execute import ReadResult
 from server.execution.writes.answers import Nothing, ReadBack
 from server.execution.writes.writer import Writer
 from server.handlers.auditing import AuditedHandler, with_ids
 from server.handlers.pipeline import Parse
+from server.typed_writes import Kind
 
 
 def message_document(message: str) -> bytes:
@@ -42,9 +43,18 @@ class Writing(msgspec.Struct, frozen=True, eq=False):
 class WritingHandler(AuditedHandler):
     """The base of handlers that write."""
 
-    def decode_resource(self, kind: Literal["create", "update"], errors: list[ApiError]) -> Change | None:
+    def decode_resource(self, kind: Kind, errors: list[ApiError]) -> Change | None:
         """Decode the body as a resource. Appends to errors."""
         return decode_resource_document(self.take_body(), errors, self.engine.limits, kind=kind)
+
+    def decode_write(self, kind: Kind, path_id: str | None, errors: list[ApiError]) -> Change | TypedWrite | None:
+        """Decode the body as the resource of the route. Appends to errors. path_id: of the updated resource."""
+        body = self.take_body()
+        typed = self.engine.prepare_typed(self.resource, kind, body, path_id, self.context)
+        if typed is not None:
+            return typed
+        change = decode_resource_document(body, errors, self.engine.limits, kind=kind)
+        return change if change is None or path_id is None else with_id(change, path_id, errors)
 
     def plan_write(self, resource: Resource, change: Change | None, errors: list[ApiError]) -> PreparedWrite | None:
         """Return the write of a change, or None if it could not be decoded. Appends to errors."""
@@ -94,12 +104,17 @@ class WritingHandler(AuditedHandler):
         """Answer that a resource was deleted."""
         self.finish_document(DELETED)
 
-    async def answer_create(self, resource: Resource, parse: Parse[Change | None]) -> None:
+    async def answer_create(self, resource: Resource, parse: Parse[Change | TypedWrite | None]) -> None:
         """Create a resource and answer with it."""
         await self.run(parse, partial(self.plan_read_back, resource), self.execute_write, self._encode_created)
 
-    def plan_read_back(self, resource: Resource, change: Change | None, errors: list[ApiError]) -> Writing | None:
+    def plan_read_back(
+        self, resource: Resource, change: Change | TypedWrite | None, errors: list[ApiError]
+    ) -> Writing | None:
         """Return the write of a resource, with the read of this resource that answers it. Appends to errors."""
+        if isinstance(change, TypedWrite):
+            shape = ReadShape("resource", resource, written=change.written, accepts=self._method.accepts)
+            return self.with_read(change.write, shape, errors)
         write = self.plan_write(resource, change, errors)
         return self.with_read(write, self.shape_of(resource, change), errors)
 

@@ -7,8 +7,7 @@ from functools import partial
 from querybuild.errors import ApiError
 from querybuild.planning.context import check_method
 from querybuild.query import Change
-from serializers.decode import with_id
-from server.engine import ReadShape
+from server.engine import ReadShape, TypedWrite
 from server.handlers.writing import WritingHandler
 
 
@@ -20,7 +19,7 @@ class CollectionHandler(WritingHandler):
 
     async def post(self) -> None:
         check_method(self.resource, "create")
-        await self.answer_create(self.resource, partial(self.decode_resource, "create"))
+        await self.answer_create(self.resource, partial(self.decode_write, "create", None))
 
 
 class ResourceHandler(WritingHandler):
@@ -39,11 +38,10 @@ class ResourceHandler(WritingHandler):
         plan = partial(self.plan_write, self.resource)
         await self.run(self._parse_delete, plan, self.execute_unread, self.encode_deleted)
 
-    def _parse_update(self, errors: list[ApiError]) -> Change | None:
+    def _parse_update(self, errors: list[ApiError]) -> Change | TypedWrite | None:
         assert self.route is not None
         self.path_id(self.resource)
-        change = self.decode_resource("update", errors)
-        return None if change is None else with_id(change, self.route.id, errors)
+        return self.decode_write("update", self.route.id, errors)
 
     def _parse_delete(self, _: list[ApiError]) -> Change:
         assert self.route is not None

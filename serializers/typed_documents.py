@@ -1,0 +1,133 @@
+"""Decodes the document of one resource object and checks the types of its values in one step. What comes in: a body.
+What goes out: the values in the order of the declarations; or None if anything is unusual, such as another member or a
+wrong type. Then `serializers/decode.py` decodes the document step by step and reports its errors.
+
+It must not know: resources, columns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from msgspec.structs import astuple
+
+from querybuild.declarations.json_texts import count_names, has_all_names
+
+MIN_DEPTH = 7
+"""How deep a document may be at least, so that its linkage is not too deep."""
+
+_DEPTH_OF_VALUES = 3
+"""How many objects are around the value of an attribute."""
+
+_STRICT: dict[str, Any] = {"forbid_unknown_fields": True, "gc": False}
+
+
+_FORBIDDEN = re.compile(r"\\u(0000|[dD][89a-fA-F])")
+"""U+0000, and a surrogate, which may be half of a pair."""
+
+
+class Member(msgspec.Struct, frozen=True):
+    """An attribute. type: of its JSON values, for msgspec. is_open: whether a value may contain objects."""
+
+    name: str
+    type: Any
+    is_open: bool
+
+
+class Related(msgspec.Struct, frozen=True):
+    """A relationship. type: of the related resources. is_list: whether it is to-many."""
+
+    name: str
+    type: str
+    is_list: bool
+
+
+class Typed(NamedTuple):
+    """A decoded document. shape: which members it has, and which linkage is empty. id: None if it has none. values: of
+    the attributes that it has. linked: for each relationship that it has, None, an object with an `id`, or a list of
+    such objects."""
+
+    shape: tuple[Any, ...]
+    id: str | None
+    values: list[Any]
+    linked: list[Any]
+
+
+class TypedDocument:
+    """Decodes the documents of one resource. max_depth: as for `load_json`."""
+
+    def __init__(
+        self, type_name: str, attributes: Sequence[Member], relationships: Sequence[Related], max_depth: int
+    ) -> None:
+        attributes_type = _optional("Attributes", [(one.name, one.type) for one in attributes])
+        relationships_type = _optional("Relationships", [(one.name, _linkage(one)) for one in relationships])
+        members: list[tuple[str, Any, Any]] = [
+            ("id", str | UnsetType, UNSET),
+            ("attributes", attributes_type | UnsetType, UNSET),
+            ("relationships", relationships_type | UnsetType, UNSET),
+        ]
+        data = msgspec.defstruct("Data", members, tag_field="type", tag=type_name, **_STRICT)
+        document: Any = msgspec.defstruct("Document", [("data", data)], **_STRICT)
+        self._decode = msgspec.json.Decoder(document, float_hook=Decimal).decode
+        self._has_open = any(one.is_open for one in attributes)
+        self._max_inner_depth = max_depth - _DEPTH_OF_VALUES
+
+    def decode(self, body: bytes) -> Typed | None:
+        """Decode a document. Returns None if it is not one of this resource, or may have an error."""
+        try:
+            text = body.decode()
+            if "\\u" in text and _FORBIDDEN.search(text):
+                return None
+            data = self._decode(text).data
+        except (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError):
+            return None
+        values: list[Any] = []
+        linked: list[Any] = []
+        absent = empty = None
+        names, objects = 2 if data.id is UNSET else 3, 2
+        if data.attributes is not UNSET:
+            sent = astuple(data.attributes)
+            absent = tuple([value is UNSET for value in sent])
+            values = [value for value in sent if value is not UNSET]
+            names += 1 + len(values)
+            objects += 1
+        if data.relationships is not UNSET:
+            found = astuple(data.relationships)
+            empty = tuple([None if one is UNSET else not one.data for one in found])
+            linked = [one.data for one in found if one is not UNSET]
+            identifiers = sum([len(one) if one.__class__ is list else one is not None for one in linked])
+            names += 1 + 2 * (len(linked) + identifiers)
+            objects += 1 + len(linked) + identifiers
+        inner = self._inner_names(text, values, objects) if self._has_open else 0
+        # msgspec keeps the last of several members with one name.
+        if inner is None or not has_all_names(text, names + inner):
+            return None
+        return Typed((data.id is UNSET, absent, empty), None if data.id is UNSET else data.id, values, linked)
+
+    def _inner_names(self, text: str, values: list[Any], objects: int) -> int | None:
+        """Return how many names the values have, or None if one is nested too deep. objects: how many there are around
+        the values."""
+        opened, lists = text.count("{"), text.count("[")
+        if opened == objects and lists <= self._max_inner_depth:
+            return 0
+        return count_names(values, opened + lists, self._max_inner_depth)
+
+
+def _linkage(one: Related) -> Any:
+    """Return the type of a relationship object."""
+    identifier: Any = msgspec.defstruct("Identifier", [("id", str)], tag_field="type", tag=one.type, **_STRICT)
+    return msgspec.defstruct("Linkage", [("data", list[identifier] if one.is_list else identifier | None)], **_STRICT)
+
+
+def _optional(name: str, members: Sequence[tuple[str, Any]]) -> Any:
+    """Return the type of an object whose members may be absent. Their names need not be names of Python."""
+    fields: list[tuple[str, Any, Any]] = [
+        (f"f{number}", kind if kind is Any else kind | UnsetType, UNSET) for number, (_, kind) in enumerate(members)
+    ]
+    names = {field: member for (field, _, _), (member, _) in zip(fields, members, strict=True)}
+    return msgspec.defstruct(name, fields, rename=names, **_STRICT)
