@@ -23,7 +23,7 @@ from querybuild.filters import SentFilter, vals_of
 from querybuild.parse import parse, split_pairs
 from querybuild.planning.changes import PlannedWrite, plan_write
 from querybuild.planning.context import Access, Context, View, check_action
-from querybuild.planning.plan import ReadPlan, Scope, Values, WritePlan
+from querybuild.planning.plan import ReadPlan, Scope, Values
 from querybuild.planning.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
 from querybuild.planning.read_forms import Filled, ReadForm, fill, form_of, split_values
 from querybuild.planning.rows import nodes
@@ -32,6 +32,7 @@ from querybuild.planning.rules import read_rules
 from querybuild.planning.write_plan_cache import Form, form_key, plan_columns, plan_with_form
 from querybuild.planning.write_plan_cache import form_of as form_of_write
 from querybuild.planning.writes.write_locks import RelatedRow, plan_related_row
+from querybuild.planning.writes.write_plan import WritePlan
 from querybuild.principal import ANONYMOUS, Principal
 from querybuild.query import Change, Limits, Page, Query
 from querybuild.sql.clauses import decides_again, reads_other_rows

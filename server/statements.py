@@ -11,12 +11,14 @@ from querybuild.cache import BoundedCache
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.function import Call
 from querybuild.declarations.keys import Key
-from querybuild.planning.plan import LockStrength, Node, ReadPlan, Rows, Statement, WritePlan
+from querybuild.planning.plan import Node, ReadPlan, Rows
 from querybuild.planning.stream_plan import plan_stream
+from querybuild.planning.writes.write_plan import LockStrength, WritePlan
 from querybuild.sql.calls import compile_ids, compile_value
 from querybuild.sql.locks import compile_check, compile_locks
 from querybuild.sql.modify import Create, WriteStatements, compile_rows, compile_together, compile_write
 from querybuild.sql.select import ReadStatements, compile_read
+from querybuild.sql.statement import Statement
 from querybuild.sql.stream import StreamStatements, compile_stream
 
 ENTRY_BYTES = 4096

@@ -43,7 +43,7 @@ from querybuild.errors import (
 )
 from querybuild.places import Place, Pointers
 from querybuild.planning.context import Context, assigned_target, check_action, refused_action
-from querybuild.planning.plan import Assignment, LinkWrite, OwnerRow, Rows, Unchanged, Values, WritePlan
+from querybuild.planning.plan import Rows, Values
 from querybuild.planning.rowsets import open_checked, open_key_rows, open_named, open_written, rows_with_alias
 from querybuild.planning.writes.linkage import (
     in_lock_order,
@@ -65,6 +65,7 @@ from querybuild.planning.writes.shared_columns import (
     repeated_columns,
     split_shared,
 )
+from querybuild.planning.writes.write_plan import Assignment, LinkWrite, OwnerRow, Unchanged, WritePlan
 from querybuild.query import Change, Identifier, Lid, LinkageChange, Owner
 
 TARGET = "the target"

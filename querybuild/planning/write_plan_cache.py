@@ -27,8 +27,9 @@ from querybuild.declarations.values import ValueFault
 from querybuild.places import Place
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.context import Access, assigned_target
-from querybuild.planning.plan import Values, WritePlan
+from querybuild.planning.plan import Values
 from querybuild.planning.writes.shared_columns import key_of_target
+from querybuild.planning.writes.write_plan import WritePlan
 from querybuild.query import Change, Lid, LinkageChange
 
 

@@ -13,8 +13,8 @@ from pypika import Table
 
 from querybuild.declarations.resource import Resource
 from querybuild.declarations.terms import sql_of
-from querybuild.planning.plan import Statement
 from querybuild.sql.clauses import table
+from querybuild.sql.statement import Statement
 
 
 class FreeIdStatements(msgspec.Struct, frozen=True):

@@ -14,7 +14,8 @@ from pypika.terms import ExistsCriterion, NullValue
 from querybuild.declarations.keys import Key, referring
 from querybuild.declarations.resource import Link, link_of, referring_key
 from querybuild.declarations.terms import Template, sql_of
-from querybuild.planning.plan import LinkWrite, LockStrength, Slot, Statement
+from querybuild.planning.plan import Slot
+from querybuild.planning.writes.write_plan import LinkWrite, LockStrength
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import (
     decides_again,
@@ -41,6 +42,7 @@ from querybuild.sql.keys import (
     key_value,
     shown_key,
 )
+from querybuild.sql.statement import Statement
 
 ROW, KEYS = Slot("row"), Slot("keys")
 

@@ -12,11 +12,12 @@ from pypika.terms import NullValue
 
 from querybuild.declarations.resource import link_of
 from querybuild.declarations.terms import sql_of
-from querybuild.planning.plan import LinkWrite, Statement, WritePlan
+from querybuild.planning.writes.write_plan import LinkWrite, WritePlan
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import table, update_of
 from querybuild.sql.keys import is_any_key, is_key, is_no_key
 from querybuild.sql.links import KEYS, ROW, LinkStatements, foreign_key_of
+from querybuild.sql.statement import Statement
 
 
 def compile_at_once(plan: WritePlan, lock: Statement, links: tuple[LinkStatements, ...]) -> tuple[Statement, ...]:

@@ -34,10 +34,12 @@ from pypika import PostgreSQLQuery
 
 from querybuild.declarations.keys import Key
 from querybuild.declarations.terms import Template
-from querybuild.planning.plan import LockStrength, Rows, Slot, Statement
+from querybuild.planning.plan import Rows, Slot
+from querybuild.planning.writes.write_plan import LockStrength
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import decides_again, is_writable, one_of, table
 from querybuild.sql.keys import is_any_key, shown_key
+from querybuild.sql.statement import Statement
 
 
 def compile_check(checked: Rows) -> Statement:

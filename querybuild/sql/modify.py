@@ -17,17 +17,9 @@ from querybuild.declarations.keys import Key, Referenced
 from querybuild.declarations.resource import Resource
 from querybuild.declarations.terms import Template, escaped_braces, sql_of
 from querybuild.declarations.types import SEQUENCE_TYPES
-from querybuild.planning.plan import (
-    Assignment,
-    Condition,
-    LockStrength,
-    Node,
-    Rows,
-    Statement,
-    WritePlan,
-    node_of,
-)
+from querybuild.planning.plan import Condition, Node, Rows, node_of
 from querybuild.planning.rowsets import with_alias
+from querybuild.planning.writes.write_plan import Assignment, LockStrength, WritePlan
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import (
     are_met,
@@ -46,6 +38,7 @@ from querybuild.sql.free_ids import FreeIdStatements, compile_free_ids
 from querybuild.sql.keys import is_key, key_is_not_null, key_parts, shown_key
 from querybuild.sql.links import ROW, LinkStatements, compile_link
 from querybuild.sql.links_at_once import compile_at_once
+from querybuild.sql.statement import Statement
 
 VALUES_TOGETHER = 320
 """How many values one INSERT of several rows writes: so few that the statement is short enough to be kept prepared. 12

@@ -22,7 +22,7 @@ from pypika.terms import Criterion, Term
 
 from querybuild.declarations.keys import Key
 from querybuild.declarations.terms import Template
-from querybuild.planning.plan import Branch, Exists, Node, ReadPlan, Rows, Slot, Statement
+from querybuild.planning.plan import Branch, Exists, Node, ReadPlan, Rows, Slot
 from querybuild.planning.rows import MAX_COLUMNS, key_position, nodes, page_width, part_width, row_width
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import (
@@ -40,6 +40,7 @@ from querybuild.sql.clauses import (
     where,
 )
 from querybuild.sql.keys import column, columns_of, is_any_key, key_is_not_null, shown_key
+from querybuild.sql.statement import Statement
 
 KEYS = Slot("keys")
 

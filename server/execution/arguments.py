@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from querybuild.planning.plan import Statement, Values
+from querybuild.planning.plan import Values
+from querybuild.sql.statement import Statement
 
 
 class Arguments(msgspec.Struct, frozen=True, eq=False):

@@ -18,7 +18,7 @@ from querybuild.cursors import OF_THIS_LIST, encode_cursor
 from querybuild.declarations.resource import Resource, link_of
 from querybuild.errors import PageError, listed, quoted, resource_not_found
 from querybuild.planning.context import Context
-from querybuild.planning.plan import Branch, Node, ReadPlan, Statement
+from querybuild.planning.plan import Branch, Node, ReadPlan
 from querybuild.planning.rows import (
     Row,
     branch_keys,
@@ -30,6 +30,7 @@ from querybuild.planning.rows import (
     split_rows,
     with_computed,
 )
+from querybuild.sql.statement import Statement
 from serializers.errors import AnswerTooLarge
 from serializers.steps import ALONE
 from server.engine import Engine, PreparedRead, ReadShape

@@ -20,8 +20,9 @@ from querybuild.declarations.types import SEQUENCE_TYPES, ColumnType
 from querybuild.errors import ApiError, AttributeFault, RelatedNotFound, RequiredLink, listed, quoted, related_not_found
 from querybuild.filters import SentFilter, placed
 from querybuild.planning.changes import PlannedWrite
-from querybuild.planning.plan import Assignment, LinkWrite, Values, WritePlan
+from querybuild.planning.plan import Values
 from querybuild.planning.writes.shared_columns import is_value_of
+from querybuild.planning.writes.write_plan import Assignment, LinkWrite, WritePlan
 from serializers.pointers import attribute_pointer, member_pointer, slot_pointer
 from server.engine import Engine, PreparedRead
 from server.errors import BodyValueRefused, Conflict, NotWritten, ValueRefused, no_free_id

@@ -14,8 +14,8 @@ from typing import Any
 
 from asyncpg.cursor import Cursor as Portal
 
-from querybuild.planning.plan import Statement
 from querybuild.planning.rows import Row, branch_keys, with_computed
+from querybuild.sql.statement import Statement
 from querybuild.sql.stream import Part
 from serializers.errors import AnswerTooLarge, answer_too_large
 from serializers.objects import Meta

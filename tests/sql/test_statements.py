@@ -10,10 +10,11 @@ from tornado.ioloop import IOLoop
 
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.context import Context
-from querybuild.planning.plan import Scope, Statement
+from querybuild.planning.plan import Scope
 from querybuild.planning.planner import plan_linkage
 from querybuild.sql.modify import compile_write
 from querybuild.sql.select import compile_read
+from querybuild.sql.statement import Statement
 from tests.catalog import CATALOG, SAMPLE
 from tests.link_statements import JOINS, LINKS
 from tests.page_statements import PAGES

@@ -13,9 +13,10 @@ from tornado.ioloop import IOLoop
 
 from querybuild.declarations.resource import Resource
 from querybuild.planning.context import Context
-from querybuild.planning.plan import ReadPlan, Scope, Statement
+from querybuild.planning.plan import ReadPlan, Scope
 from querybuild.planning.planner import PlannedRead, plan_linkage, plan_related
 from querybuild.planning.stream_plan import plan_stream
+from querybuild.sql.statement import Statement
 from querybuild.sql.stream import Part, compile_stream, row_bounds
 from tests.catalog import CATALOG
 from tests.planning import LIMITS, limits, parsed, read_collection

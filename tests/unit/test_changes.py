@@ -23,7 +23,8 @@ from querybuild.errors import (
     RequiredLink,
     TypeConflict,
 )
-from querybuild.planning.plan import Rows, WritePlan
+from querybuild.planning.plan import Rows
+from querybuild.planning.writes.write_plan import WritePlan
 from serializers.pointers import slot_pointer
 from tests import composite
 from tests.catalog import CATALOG, NODE, attribute_of

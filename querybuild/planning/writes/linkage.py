@@ -10,7 +10,7 @@ import msgspec
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Relationship, Resource, ToOne, link_of, own_key_of
 from querybuild.errors import BodyError, RelationshipFault, RequiredLink, quoted
-from querybuild.planning.plan import LinkWrite
+from querybuild.planning.writes.write_plan import LinkWrite
 from querybuild.query import Change, LinkageChange, Owner
 
 

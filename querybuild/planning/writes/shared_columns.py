@@ -13,7 +13,7 @@ from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.keys import Key, id_parts
 from querybuild.declarations.resource import Attribute, Resource, ToOne, referring_key
 from querybuild.errors import AttributeFault, BodyError, IdConflict, RelationshipFault
-from querybuild.planning.plan import Assignment
+from querybuild.planning.writes.write_plan import Assignment
 from querybuild.query import Change, Lid
 
 Agreement = tuple[Assignment, Assignment]

@@ -11,9 +11,10 @@ from tornado.web import HTTPError
 from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError, ResourceNotFound, Several
 from querybuild.planning.context import Context
-from querybuild.planning.plan import Node, Statement
+from querybuild.planning.plan import Node
 from querybuild.planning.rows import Row, nodes
 from querybuild.planning.rowsets import hides
+from querybuild.sql.statement import Statement
 from serializers.compound import identifier_encoder
 from serializers.errors import answer_too_large
 from serializers.operations import POINTER, Operation

@@ -13,10 +13,11 @@ from typing import Any
 import msgspec
 
 from querybuild.planning.changes import PlannedWrite
-from querybuild.planning.plan import Node, Statement, Values
+from querybuild.planning.plan import Node, Values
 from querybuild.planning.rows import Row
 from querybuild.query import Lid
 from querybuild.sql.modify import Create, WriteStatements
+from querybuild.sql.statement import Statement
 from serializers.operations import uses_lid
 from server.engine import Engine, PreparedWrite
 from server.execution.arguments import Arguments, repeated

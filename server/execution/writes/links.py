@@ -12,10 +12,11 @@ from typing import Any
 from querybuild.declarations.resource import link_of
 from querybuild.errors import Errors, RequiredLink, not_allowed, raise_all, related_not_found
 from querybuild.planning.changes import PlannedWrite
-from querybuild.planning.plan import LinkWrite, Statement
 from querybuild.planning.rows import Row
+from querybuild.planning.writes.write_plan import LinkWrite
 from querybuild.principal import Principal
 from querybuild.sql.links import LinkStatements
+from querybuild.sql.statement import Statement
 from serializers.pointers import slot_pointer
 from server.errors import Conflict
 from server.execution.arguments import Arguments, repeated

@@ -11,9 +11,11 @@ from querybuild.declarations.keys import Key
 from querybuild.declarations.resource import own_key_of, referring_key
 from querybuild.errors import resource_not_found
 from querybuild.planning.changes import PlannedWrite
-from querybuild.planning.plan import LockStrength, Rows, Statement, Values
+from querybuild.planning.plan import Rows, Values
 from querybuild.planning.rows import Row
 from querybuild.planning.writes.write_locks import RelatedRow, rows_to_lock
+from querybuild.planning.writes.write_plan import LockStrength
+from querybuild.sql.statement import Statement
 from server.engine import Engine
 from server.postgres.connection import Connection
 

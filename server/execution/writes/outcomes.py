@@ -21,10 +21,12 @@ from querybuild.errors import (
     resource_not_found,
 )
 from querybuild.planning.changes import PlannedWrite
-from querybuild.planning.plan import LinkWrite, Statement, node_of
+from querybuild.planning.plan import node_of
 from querybuild.planning.rows import Row
+from querybuild.planning.writes.write_plan import LinkWrite
 from querybuild.principal import Principal
 from querybuild.sql.modify import WriteStatements
+from querybuild.sql.statement import Statement
 from serializers.encode import shown_values
 from serializers.pointers import slot_pointer
 from server.errors import NotWritten

@@ -12,8 +12,8 @@ import asyncpg
 
 from querybuild.errors import ApiError, not_allowed, raise_as, related_not_found, resource_not_found, unreferable
 from querybuild.planning.changes import PlannedWrite
-from querybuild.planning.plan import LinkWrite
 from querybuild.planning.rows import Row
+from querybuild.planning.writes.write_plan import LinkWrite
 from querybuild.principal import Principal
 from querybuild.sql.modify import TargetStatement, WriteStatements
 from serializers.pointers import slot_pointer

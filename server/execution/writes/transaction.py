@@ -18,12 +18,14 @@ from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError, Errors, ResourceNotFound, not_allowed, quoted, raise_all
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.context import Context
-from querybuild.planning.plan import LockStrength, Node, Rows, Statement, Values, WritePlan
+from querybuild.planning.plan import Node, Rows, Values
 from querybuild.planning.rows import Row
 from querybuild.planning.writes.shared_columns import agree, disagreement
+from querybuild.planning.writes.write_plan import LockStrength, WritePlan
 from querybuild.query import Change, Lid
 from querybuild.sql.free_ids import FreeIdStatements
 from querybuild.sql.modify import WriteStatements, rows_together
+from querybuild.sql.statement import Statement
 from serializers.decode import with_id
 from serializers.pointers import slot_pointer
 from server.engine import Engine, PreparedRows, PreparedWrite

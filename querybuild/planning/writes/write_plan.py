@@ -1,0 +1,148 @@
+"""Defines the plan of a write: the row, the columns that are set, the links, and what must be locked and checked. As in
+`plan.py`, it contains slots instead of values, so that all writes of the same shape have equal plans.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import msgspec
+
+from querybuild.declarations.keys import Key
+from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne
+from querybuild.planning.plan import Rows
+from querybuild.query import ChangeKind, LinkMode
+
+
+class LockStrength(IntEnum):
+    """The strength of a row lock. A stronger lock excludes everything that a weaker one excludes."""
+
+    KEY_SHARE = 1
+    """The row cannot be deleted and its id cannot change. It only excludes UPDATE."""
+    NO_KEY_UPDATE = 2
+    """The lock of an UPDATE statement: no other transaction can write the row, but rows that refer to it can be
+    written."""
+    UPDATE = 3
+    """In addition, no other row can be made to refer to the row."""
+
+    def clause(self, resource: Resource) -> str:
+        """Return ` FOR NO KEY UPDATE`, with the blank. Empty if PostgreSQL cannot lock the rows of the resource. PyPika
+        only has FOR UPDATE."""
+        return " FOR " + self.name.replace("_", " ") if resource.abilities.locks_rows else ""
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """A column of the written row and the slot of its value.
+
+    attribute: None for the key of a relationship and for the id.
+    key, part: for these, all columns of the key that has the value, and which one this is.
+    owner: for a key whose links can be removed from the other side, the rows of that side.
+    target: for a key, the rows that it may refer to, if other rows may be hidden.
+    """
+
+    column: str
+    slot: int
+    attribute: Attribute | None = None
+    owner: Rows | None = None
+    target: Rows | None = None
+    key: Key | None = None
+    part: int = 0
+
+
+class Unchanged(msgspec.Struct, frozen=True):
+    """A read-only attribute that was sent, and the slot of its value; or a to-one relationship, with its key and id.
+    target: the rows that the key refers to, if some may be hidden. Then it is null."""
+
+    attribute: Attribute
+    slot: int
+    relationship: ToOne | None = None
+    target: Rows | None = None
+
+
+class LinkWrite(msgspec.Struct, frozen=True):
+    """A write of a relationship whose key is not in the written row.
+
+    rows: the related rows.
+    slot: the slot of their ids, an array.
+    is_detachable: whether the key of removed rows may become null.
+    is_target_first: whether the targets of a link table are locked before the written row.
+    visible: the related rows as they stand beside a link table, if some may be hidden: links to hidden rows stay.
+    checked: the rows that related rows must be one of once their key has changed, if that is not any row.
+    emptied: the columns that become null when a key is removed.
+    """
+
+    resource: Resource
+    relationship: Relationship
+    rows: Rows
+    slot: int
+    mode: LinkMode
+    is_detachable: bool
+    is_target_first: bool = False
+    visible: Rows | None = None
+    checked: Rows | None = None
+    emptied: tuple[str, ...] = ()
+
+    @property
+    def target(self) -> Resource:
+        """The resource of the related rows."""
+        return self.rows.resource
+
+
+class OwnerRow(msgspec.Struct, frozen=True):
+    """The row that the path names and that a new row is linked to. It must exist.
+
+    rows: the rows that it must be one of. If the link is in a link table, the row must be one that may be updated.
+    slot: the slot of its id.
+    checked: the rows that it must be one of afterwards, if that is not any row.
+    """
+
+    rows: Rows
+    slot: int
+    checked: Rows | None = None
+
+    @property
+    def resource(self) -> Resource:
+        """The resource of the row."""
+        return self.rows.resource
+
+
+class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan of a write of one row and its links.
+
+    rows: the rows that the written row must be one of.
+    id_slot: the slot of its id. None for a create without an id of the client.
+    unchanged: read-only attributes that were sent. The write is refused if their value differs from the one sent.
+    owner: the row that a new row is linked to.
+    checked: the rows that the row must be one of once it is written, if that is not any row.
+    """
+
+    kind: ChangeKind
+    rows: Rows
+    id_slot: int | None
+    assignments: tuple[Assignment, ...] = ()
+    links: tuple[LinkWrite, ...] = ()
+    unchanged: tuple[Unchanged, ...] = ()
+    owner: OwnerRow | None = None
+    checked: Rows | None = None
+
+    @property
+    def resource(self) -> Resource:
+        """The resource of the written row."""
+        return self.rows.resource
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the context may hide rows that the write refers to or changes, or may forbid to write them."""
+        return bool(
+            self.rows.is_limited
+            or any(link.rows.is_limited for link in self.links)
+            or any(assignment.target for assignment in self.assignments)
+            or (self.owner is not None and self.owner.rows.is_limited)
+        )
+
+    @property
+    def lock_strength(self) -> LockStrength:
+        """The strength of the lock on the written row. If links may be removed, no row may be linked at the same
+        time."""
+        removes_links = self.kind == "delete" or any(link.mode != "add" for link in self.links)
+        return LockStrength.UPDATE if removes_links else LockStrength.NO_KEY_UPDATE
