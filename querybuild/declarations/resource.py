@@ -174,10 +174,12 @@ class TableAbilities(msgspec.Struct, frozen=True):
     """What PostgreSQL can do with the table or view of a resource.
 
     locks_rows: whether a SELECT can lock its rows. has_conflicts_of_id: whether ON CONFLICT can name its id.
+    same_columns: pairs of columns of a view that show the same column of its table. A write may set one of them.
     """
 
     locks_rows: bool = True
     has_conflicts_of_id: bool = True
+    same_columns: tuple[tuple[str, str], ...] = ()
 
 
 class Link(msgspec.Struct, frozen=True, eq=False):

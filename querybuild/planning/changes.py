@@ -291,7 +291,7 @@ class _WritePlanner:
         """Check that each column is set once, and that fields with a column in common have the same value for it."""
         key, pointers = self.resource.id.key, [self._pointer(place) for place in self.places]
         self._assignments, self._agreements = split_shared(self._assignments, key, id_slot, on_create=self.on_create)
-        self.errors += repeated_columns(self._assignments, pointers)
+        self.errors += repeated_columns(self._assignments, pointers, self.resource.abilities)
         different = [one for one in self._agreements if not agree(one, self.values)]
         path = self.change.pointer if self.on_create else None
         self.errors += [disagreement(one, pointers, id_slot, path) for one in different]

@@ -6,7 +6,7 @@ must not know: requests.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import asyncpg
@@ -15,8 +15,9 @@ import msgspec
 from querybuild.declarations.resource import Resource, TableAbilities
 from querybuild.declarations.terms import quote_ident
 from querybuild.declarations.types import SEQUENCE_TYPES
+from server.schema.comparing.privileges import written_columns
 from server.schema.live_statements import Reader
-from server.schema.live_tables import INSERT, FoundTables, Table
+from server.schema.live_tables import INSERT, UPDATE, FoundTables, Table
 
 _CANNOT = (
     asyncpg.FeatureNotSupportedError,
@@ -36,9 +37,12 @@ async def with_abilities(
     no_locks = {one for one, table in tables.items() if table.kind == "m"} | await _refused(connection, locks)
     conflicts = {one: _conflict(one, table) for one, table in tables.items() if _needs_conflicts_of_id(one, table)}
     no_conflicts = await _refused(connection, conflicts)
+    same = await _same_columns(connection, {one: table for one, table in tables.items() if table.kind == "v"})
     return [
-        msgspec.structs.replace(one, abilities=TableAbilities(one not in no_locks, one not in no_conflicts))
-        if one in no_locks or one in no_conflicts
+        msgspec.structs.replace(
+            one, abilities=TableAbilities(one not in no_locks, one not in no_conflicts, same.get(one, ()))
+        )
+        if one in no_locks or one in no_conflicts or one in same
         else one
         for one in resources
     ]
@@ -58,6 +62,53 @@ def _needs_conflicts_of_id(resource: Resource, table: Table) -> bool:
 def _conflict(resource: Resource, table: Table) -> str:
     column = quote_ident(resource.id.key.columns[0])
     return f"INSERT INTO {table.quoted_name} ({column}) VALUES (DEFAULT) ON CONFLICT ({column}) DO NOTHING"
+
+
+async def _same_columns(
+    connection: asyncpg.Connection[Any], views: Mapping[Resource, Table]
+) -> dict[Resource, tuple[tuple[str, str], ...]]:
+    """Return the pairs of columns of which PostgreSQL writes only one, because they are the same column of a table. A
+    view with INSTEAD OF triggers may write both."""
+    writes = {(one, sql): names for one, table in views.items() for sql, names in _writes(one, table)}
+    refused = await Reader(connection).refused({key: key[1](views[key[0]], names) for key, names in writes.items()})
+    found: dict[Resource, tuple[tuple[str, str], ...]] = {}
+    for resource, sql in refused:
+        table, names = views[resource], writes[resource, sql]
+        if await _sets_twice(connection, sql(table, names)):
+            pairs = [(name, other) for place, name in enumerate(names) for other in names[:place]]
+            twice = [pair for pair in pairs if await _sets_twice(connection, sql(table, pair))]
+            # The first of several columns that are the same comes first.
+            found[resource] = tuple(dict(twice[::-1]).items())
+    return found
+
+
+_Sql = Callable[[Table, Sequence[str]], str]
+
+
+def _writes(resource: Resource, table: Table) -> Iterator[tuple[_Sql, Sequence[str]]]:
+    """Yield the statements that write a view, with the columns that a request may set."""
+    for method, event, sql in (("create", INSERT, _insert), ("update", UPDATE, _update)):
+        names = sorted(written_columns(resource, on_create=method == "create") & table.columns.keys())
+        if method in resource.methods and table.allowed_writes & event and len(names) > 1:
+            yield sql, names
+
+
+def _insert(table: Table, names: Sequence[str]) -> str:
+    listed = ",".join(map(quote_ident, names))
+    return f"INSERT INTO {table.quoted_name} ({listed}) SELECT {listed} FROM {table.quoted_name}"
+
+
+def _update(table: Table, names: Sequence[str]) -> str:
+    return f"UPDATE {table.quoted_name} SET " + ",".join([f"{name}={name}" for name in map(quote_ident, names)])
+
+
+async def _sets_twice(connection: asyncpg.Connection[Any], sql: str) -> bool:
+    """Return whether a statement sets a column of a table twice."""
+    try:
+        await connection.execute(f"EXPLAIN {sql}")
+    except asyncpg.PostgresError as error:
+        return isinstance(error, asyncpg.PostgresSyntaxError)
+    return False
 
 
 async def _refused(connection: asyncpg.Connection[Any], statements: dict[Resource, str]) -> set[Resource]:

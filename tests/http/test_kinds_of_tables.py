@@ -224,6 +224,36 @@ async def test_a_trigger_of_a_view_that_does_not_return_the_id(start: Start, dat
     assert await api.sql("SELECT count(*) FROM stock") == [(3,)]
 
 
+TWICE = f"{STOCK} CREATE VIEW items AS SELECT s.id, s.maker_id, s.label AS name, s.label AS title FROM stock s;"
+
+
+@pytest.mark.parametrize("ddl", [TWICE, TWICE + TRIGGERS], ids=["a view", "a view with triggers"])
+async def test_a_view_that_shows_a_column_twice(start: Start, database_url: str, ddl: str) -> None:
+    """PostgreSQL writes one of two such columns, unless a trigger writes the view."""
+    connection = await asyncpg.connect(database_url)
+    try:
+        await connection.execute(BEFORE + ddl)
+    finally:
+        await connection.close()
+    names = tuple([Attribute(name, TEXT, nullable=True) for name in ("name", "title")])
+    api = await start(database_url, Catalog([Resource("item", "/items", "items", names, id=Id(unique=True))]))
+    for attributes, is_refused in (
+        ({"name": "d"}, False),
+        ({"title": "e"}, False),
+        ({"title": "f", "name": "g"}, True),
+    ):
+        for method, path, status in (("POST", "/items", 201), ("PATCH", "/items/1", 200)):
+            data = {"type": "item", "attributes": attributes} | ({"id": "1"} if method == "PATCH" else {})
+            answer = await api.request(method, path, {"data": data})
+            if is_refused and ddl is TWICE:
+                [error] = answer.errors
+                detail = "/data/attributes/title sets the same column: send only one of the two."
+                assert (answer.status, error["detail"]) == (422, detail)
+                assert error["source"] == {"pointer": "/data/attributes/name"}
+            else:
+                assert answer.status == status, answer.body
+
+
 async def test_a_view_with_smallint_ids_of_a_sequence(start: Start, database_url: str) -> None:
     """ON CONFLICT cannot name the id of a view, whatever its type is."""
     connection = await asyncpg.connect(database_url)

@@ -11,7 +11,7 @@ from typing import Any
 
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.keys import Key, id_parts
-from querybuild.declarations.resource import Attribute, Resource, ToOne, referring_key
+from querybuild.declarations.resource import Attribute, Resource, TableAbilities, ToOne, referring_key
 from querybuild.errors import AttributeFault, BodyError, IdConflict, RelationshipFault
 from querybuild.planning.writes.write_plan import Assignment
 from querybuild.query import Change, Lid
@@ -84,13 +84,16 @@ def _can_agree(one: Assignment, other: Assignment) -> bool:
     return any(key.is_composite for key in keys) and all(key.referenced is None for key in keys)
 
 
-def repeated_columns(assignments: Sequence[Assignment], pointers: Sequence[str]) -> Iterator[AttributeFault]:
+def repeated_columns(
+    assignments: Sequence[Assignment], pointers: Sequence[str], abilities: TableAbilities
+) -> Iterator[AttributeFault]:
     """Yield an error for each column that is set twice. Two fields may be declared over one column, such as `owner_id`
-    and `owner`. pointers: to the value of each slot."""
+    and `owner`, or over two columns of a view that are one of its table. pointers: to the value of each slot."""
     first: dict[str, str] = {}
+    same = dict(abilities.same_columns)
     for assignment in assignments:
         pointer = pointers[assignment.slot]
-        other = first.setdefault(assignment.column, pointer)
+        other = first.setdefault(same.get(assignment.column, assignment.column), pointer)
         if other != pointer:
             yield AttributeFault(f"{other} sets the same column: send only one of the two.", pointer=pointer)
 

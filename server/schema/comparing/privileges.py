@@ -34,7 +34,7 @@ def write_privileges(resource: Resource, table: Table) -> Iterator[str]:
     if not table.may_use_schema:
         return
     for method, privilege, flag in (("create", "INSERT", "may_insert"), ("update", "UPDATE", "may_update")):
-        names = _written(resource, on_create=method == "create") & table.columns.keys()
+        names = written_columns(resource, on_create=method == "create") & table.columns.keys()
         denied = sorted(name for name in names if not getattr(table.columns[name], flag))
         if denied and method in resource.methods and table.allowed_writes & EVENTS[method]:
             yield f"{_denied(table, privilege, denied, len(names))}, or take `{method}` out of its `methods`"
@@ -62,7 +62,7 @@ def lock_privileges(
     ends = [own, theirs] if link_of(relationship) is not None else [own] if "update" in target.methods else []
     for table in {table.oid: table for table in ends}.values():
         # A resource with `update` needs the privilege itself, and has its own message.
-        is_reported = table is own and "update" in resource.methods and bool(_written(resource, on_create=False))
+        is_reported = table is own and "update" in resource.methods and bool(written_columns(resource, on_create=False))
         if table.may_use_schema and not table.may_lock and not is_reported:
             yield f"a new link locks rows, and {_denied(table, 'UPDATE')}, on one column at least, or {MAKE_READ_ONLY}"
 
@@ -81,7 +81,7 @@ def is_written(resource: Resource, relationship: Relationship) -> bool:
     return not relationship.methods <= {"read"} and not resource.methods.isdisjoint({"create", "update"})
 
 
-def _written(resource: Resource, *, on_create: bool) -> set[str]:
+def written_columns(resource: Resource, *, on_create: bool) -> set[str]:
     """Return the columns that a create or an update may write. An INSERT of only defaults contains the id."""
     names = {one.column_name for one in resource.attributes if one.is_writable(on_create=on_create)}
     id_columns = set(resource.id.key.columns)
