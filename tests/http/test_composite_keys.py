@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from tornado.ioloop import IOLoop
 
-from server.schema import live_schema
+from server.schema import live_references
 from tests import composite
 from tests.first_rows import set_first_rows
 from tests.http.conftest import Api, Sent, Serve, Start
@@ -182,7 +182,7 @@ async def test_totals(
     io_loop: IOLoop, start: Start, sent: Sent, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Keys are counted where a foreign key guarantees that their rows are there. Some keys are null in part."""
-    monkeypatch.setattr(live_schema, "MIN_REFERENCE_BYTES", 0)
+    monkeypatch.setattr(live_references, "MIN_REFERENCE_BYTES", 0)
     await _make(database_url)
     shop = await start(database_url, composite.CATALOG)
     for is_negated, name, val, expected in COUNTED:
