@@ -111,6 +111,13 @@ def _date_id(text: str) -> str:
     return text
 
 
+def _moment_id(text: str) -> str:
+    moment = values.timestamptz_of(text)
+    if moment.isoformat().replace("+00:00", "Z") != text:
+        raise ValueFault("a date and time in UTC such as 2024-05-31T23:59:59Z, with six digits of a fraction or none")
+    return text
+
+
 def _lower(column: Term) -> Term:
     # The extension compares in the lower case of the database's collation, whatever that of the column is.
     return Template('lower(CAST({} AS TEXT) COLLATE "default")', column)
@@ -126,6 +133,18 @@ def _iso(column: Term) -> Term:
     return Template("(to_json({})#>>'{{}}')", column)
 
 
+def _utc(column: Term) -> Term:
+    return _moment(Template("({} AT TIME ZONE 'UTC')", column))
+
+
+def _moment(column: Term) -> Term:
+    """Return the text that an attribute has. What no attribute can show has a text that is no id."""
+    second, whole = 'YYYY-MM-DD"T"HH24:MI:SS', Template("date_trunc('second',{})", column)
+    is_shown = Template("{} BETWEEN '0001-01-02' AND '9999-12-30 23:59:59.999999'", column)
+    form = Template(f"CASE WHEN {{}}={{}} THEN '{second}\"Z\"' ELSE '{second}.US\"Z\"' END", whole, column)
+    return Template("(CASE WHEN {} THEN to_char({},{}) ELSE {} END)", is_shown, column, form, _iso(column))
+
+
 _TEXT: JsonSchema = {"type": "string", "minLength": 1}
 TEXT_IDS = IdType(_not_empty(_text), _TEXT, read_part=_text)
 CHAR_IDS = IdType(_not_empty(_char), _TEXT | {"pattern": "[^ ]$"}, as_text, _char)
@@ -133,6 +152,9 @@ CITEXT_IDS = IdType(_not_empty(_citext), _TEXT | {"pattern": "^[^A-Z]+$"}, _lowe
 UUID_IDS = IdType(_uuid_id, {"type": "string", "format": "uuid"})
 NUMERIC_IDS = IdType(_numeric_id, {"type": "string", "pattern": f"^({_CANONICAL_NUMERIC})$"}, _trimmed)
 DATE_IDS = IdType(_date_id, {"type": "string", "format": "date"}, _iso)
+_MOMENT: JsonSchema = {"type": "string", "format": "date-time"}
+TIMESTAMP_IDS, TIMESTAMPTZ_IDS = IdType(_moment_id, _MOMENT, _moment), IdType(_moment_id, _MOMENT, _utc)
+"""A column without time zone contains UTC."""
 
 
 def enum_ids(read: Callable[[str], str], schema: JsonSchema) -> IdType:

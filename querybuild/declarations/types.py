@@ -22,6 +22,8 @@ from querybuild.declarations.id_types import (
     NO_IDS,
     NUMERIC_IDS,
     TEXT_IDS,
+    TIMESTAMP_IDS,
+    TIMESTAMPTZ_IDS,
     UUID_IDS,
     IdType,
     enum_ids,
@@ -334,7 +336,14 @@ TIME = _from_string(
     schema={"pattern": r"^(([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?|24:00:00(\.0{1,6})?)$"},
 )
 """A fraction of a second is shown with six digits, like that of a timestamp."""
-TIMESTAMP = _from_string("timestamp", "date", values.timestamp_of, select=_utc_between, schema={"format": "date-time"})
+TIMESTAMP = _from_string(
+    "timestamp",
+    "date",
+    values.timestamp_of,
+    select=_utc_between,
+    schema={"format": "date-time"},
+    id_type=TIMESTAMP_IDS,
+)
 TIMESTAMPTZ = _from_string(
     "timestamptz",
     "date",
@@ -342,6 +351,7 @@ TIMESTAMPTZ = _from_string(
     select=_between(*_MOMENTS),
     select_array=_each_between(*_MOMENTS),
     schema={"format": "date-time"},
+    id_type=TIMESTAMPTZ_IDS,
 )
 INTERVAL = _from_string(
     "interval",

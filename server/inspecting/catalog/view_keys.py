@@ -18,6 +18,7 @@ from server.inspecting.catalog.model import VIEWS, Column, Database, ForeignKey,
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
+_MOMENTS = {"timestamp", "timestamptz"}
 LOOK_SECONDS = 5
 """How long the rows of a view are looked at."""
 
@@ -54,7 +55,8 @@ async def _with_part_of_key(connection: Connection, table: Table, is_id: Callabl
     key because PostgreSQL has no unique index without the partition key."""
     parts = [table.column(name) for name in table.primary_key]
     numbered = [part for part in parts if part.has_default and part.type.name in ("int2", "int4", "int8")]
-    if all(is_id(part.type) for part in parts) or len(numbered) != 1:
+    # Moments are parts for the sake of the partitions only.
+    if all(is_id(part.type) and part.type.name not in _MOMENTS for part in parts) or len(numbered) != 1:
         return table
     columns = (numbered[0].name,)
     is_unique = numbered[0].may_select and await _is_unique(connection, table, columns)

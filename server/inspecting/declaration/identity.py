@@ -38,8 +38,9 @@ def identity_of(table: Table, hints: TableHints) -> Identity | str:
     if not table.is_populated:
         return f"it has no rows yet: REFRESH MATERIALIZED VIEW {table.full_name}"
     columns = hints.id_columns or table.key
-    if table.shown_key and not hints.id_columns and not all(is_id_type(table.column(name).type) for name in columns):
-        columns = table.shown_key
+    if table.shown_key and not hints.id_columns:
+        are_ids = all(is_id_type(table.column(name).type) for name in columns)
+        columns = columns if are_ids and table.kind != "p" else table.shown_key
     known = {column.name: column for column in table.columns}
     if unknown := [name for name in columns if name not in known]:
         return f"the hints name its id {listed(map(quoted, unknown))}, and it has no such column"
