@@ -93,12 +93,13 @@ async def with_live_enums(
 
 
 async def _ordered_type(connection: asyncpg.Connection[Any], oid: int) -> str | None:
-    """Return the name of the type for a cast. Return None if it has no order, or if an invalid text does not raise a
-    data error, as for types whose values are looked up by name."""
+    """Return the name of the type for a cast. Return None if it has no order, if the driver cannot read it, such as a
+    composite type without fields, or if an invalid text does not raise a data error, as for types whose values are
+    looked up by name."""
     name: str = await connection.fetchval(_NAME, oid)
     try:
         await connection.prepare(_USES.format(name))
-    except (asyncpg.SyntaxOrAccessError, asyncpg.FeatureNotSupportedError):
+    except (asyncpg.SyntaxOrAccessError, asyncpg.FeatureNotSupportedError, asyncpg.InternalClientError):
         return None
     try:
         await connection.fetchval(f"SELECT CAST(CAST($1 AS TEXT) AS {name}) IS NULL", _NO_VALUE)

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import asyncpg
 import pytest
+from tornado.ioloop import IOLoop
 
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.database_types.texts import CITEXT
@@ -28,7 +29,7 @@ from server.startup.declarations import load_declarations
 from server.startup.start import declarations
 from tests.conftest import on_server, with_database
 from tests.faults.cluster import Cluster
-from tests.http.conftest import Start
+from tests.http.conftest import Serve, Start
 from tests.http.test_text_types import debian_cluster  # noqa: F401
 
 HERE = Path(__file__).parent
@@ -177,6 +178,20 @@ def test_checks_that_allow_no_value_do_not_hide_the_other_tables(database_url: s
     inspected = {one.type: one for one in declarations(Settings(database_url=database_url, inspect=True)).catalog}
     [few] = inspected["odd"].attributes
     assert (few.minimum, few.maximum, "user" in inspected) == (None, None, True)
+
+
+def test_a_composite_type_without_fields_is_shown_as_text(serve: Serve, io_loop: IOLoop, database_url: str) -> None:
+    on_server(
+        database_url,
+        "CREATE TYPE nothing AS (); CREATE TYPE part AS (a nothing, b int)",
+        "CREATE TABLE blanks (id bigint PRIMARY KEY, one nothing, many nothing[], part part)",
+        "INSERT INTO blanks VALUES (1, ROW(), NULL, ROW(NULL, 2))",
+    )
+    code, text, _ = inspect(database_url, "--only", "blanks")
+    assert (code, text.count("has no type of its own: it is shown as text, and read-only\n")) == (0, 3)
+    api = serve(database_url, declarations(Settings(database_url=database_url, inspect=True)).catalog)
+    answer = io_loop.run_sync(lambda: api.get("/blanks?filter[one]=()"))
+    assert answer.document["data"][0]["attributes"] == {"one": "()", "many": None, "part": "(,2)"}
 
 
 def test_a_column_of_citext_is_declared_as_such(request: pytest.FixtureRequest) -> None:
