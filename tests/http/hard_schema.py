@@ -134,6 +134,20 @@ INTEREST = Resource(
     ),
 )
 
+KEEPING = Resource(
+    "keeping",
+    "/keepings",
+    "keepings",
+    id=Id(unique=True, columns=("person", "building"), types=(INT, TEXT)),
+    attributes=(
+        Attribute("person", INT, nullable=True),
+        Attribute("name", TEXT, nullable=True),
+        Attribute("building", TEXT, nullable=True),
+        Attribute("shelves", BIGINT, nullable=True),
+    ),
+    methods=frozenset({"list", "detail"}),
+)
+
 MOOD = Resource(
     "mood",
     "/moods",
@@ -380,6 +394,19 @@ VISIT = Resource(
     relationships=(ToOne("person", "person"),),
 )
 
+WORKPLACE = Resource(
+    "workplace",
+    "/workplaces",
+    "workplaces",
+    id=Id("number", INT, unique=True),
+    attributes=(
+        Attribute("name", TEXT, nullable=True),
+        Attribute("days", BIGINT, nullable=True),
+    ),
+    relationships=(ToOne("mayor", "person", column="mayor"),),
+    methods=frozenset({"list", "detail"}),
+)
+
 日本 = Resource(
     "日本",
     "/u65e5u672c",
@@ -410,6 +437,7 @@ RESOURCES = [
     HARBOUR,
     HOME_TOWN,
     INTEREST,
+    KEEPING,
     MOOD,
     NAME,
     ORDER,
@@ -423,6 +451,7 @@ RESOURCES = [
     SHELF_BOARD,
     SHELF_KEEPER,
     VISIT,
+    WORKPLACE,
     日本,
 ]
 

@@ -77,6 +77,10 @@ ALTER TABLE documents ENABLE ROW LEVEL SECURITY;
 CREATE VIEW grown_people AS SELECT id AS number, name, name AS same FROM people WHERE name <> 'child';
 CREATE VIEW home_towns AS SELECT p.id, p.name, c.id AS city FROM people p JOIN cities c ON c.id = p.home_id;
 CREATE VIEW names AS SELECT name, count(*) AS people FROM people GROUP BY name;
+CREATE VIEW keepings AS SELECT p.id AS person, p.name, k.building, count(*) AS shelves FROM people p
+    JOIN shelf_keepers k ON k.person_id = p.id GROUP BY p.id, p.name, k.building;
+CREATE VIEW workplaces AS SELECT p.id AS number, p.name, c.mayor, count(*) AS days FROM people p
+    JOIN cities c ON c.id = p.work_id GROUP BY p.id, p.name, c.mayor;
 CREATE VIEW total AS SELECT count(*) AS people FROM people;
 CREATE TABLE no_key (a int);
 CREATE TABLE no_column ();

@@ -30,13 +30,15 @@ async def with_view_keys(connection: Connection, database: Database, is_id: Call
     for table in database.tables:
         # In the order of creation a view comes after what it shows, except after CREATE OR REPLACE VIEW.
         if table.kind in VIEWS and table.is_populated:
-            by_oid[table.oid] = await _with_key(connection, table, by_oid)
+            by_oid[table.oid] = await _with_key(connection, table, by_oid, is_id)
         elif table.kind == "p":
             by_oid[table.oid] = await _with_part_of_key(connection, table, is_id)
     return msgspec.structs.replace(database, tables=tuple([by_oid[table.oid] for table in database.tables]))
 
 
-async def _with_key(connection: Connection, table: Table, by_oid: dict[int, Table]) -> Table:
+async def _with_key(
+    connection: Connection, table: Table, by_oid: dict[int, Table], is_id: Callable[[Type], bool]
+) -> Table:
     shown = _shown(table, by_oid)
     table = msgspec.structs.replace(
         table,
@@ -44,7 +46,12 @@ async def _with_key(connection: Connection, table: Table, by_oid: dict[int, Tabl
         foreign_keys=tuple(_foreign_keys(shown, by_oid)),
     )
     readable = {column.name for column in table.columns if column.may_select}
-    for columns in (*([table.grouped] if table.grouped else []), *_candidates(shown, by_oid)):
+    candidates = list(_candidates(shown, by_oid))
+    if table.grouped:
+        candidates = await _grouped_candidates(connection, table, shown, candidates, readable)
+    # With columns that no id can have, a key only serves to say so.
+    candidates.sort(key=lambda columns: not all(is_id(table.column(name).type) for name in columns))
+    for columns in candidates:
         if readable.issuperset(columns) and (table.shows_rows_once or await _is_unique(connection, table, columns)):
             return msgspec.structs.replace(table, shown_key=columns)
     return table
@@ -104,6 +111,28 @@ def _candidates(shown: _Shown, by_oid: dict[int, Table]) -> Iterator[tuple[str, 
             yield tuple([columns[name] for name in key])
 
 
+async def _grouped_candidates(
+    connection: Connection,
+    table: Table,
+    shown: _Shown,
+    candidates: list[tuple[str, ...]],
+    readable: set[str],
+) -> list[tuple[str, ...]]:
+    """Return the columns that may be the key of a view that groups: first the key of a table by which it groups, if
+    there are rows to look at. Then all columns by which it groups, without those that depend on such a key."""
+    grouped = set(table.grouped)
+    keys = [columns for columns in candidates if grouped.issuperset(columns)]
+    dependent = {
+        name
+        for columns in shown.values()
+        if any(set(key) <= set(columns.values()) for key in keys)
+        for name in columns.values()
+    }
+    least = tuple([name for name in table.grouped if name not in dependent.difference(*keys)])
+    has_rows = bool(keys) and readable.issuperset(keys[0]) and not await _is_empty(connection, table)
+    return list(dict.fromkeys([*(keys if has_rows else ()), least, table.grouped, *candidates]))
+
+
 def _table_column(origin: tuple[int, int] | None, by_oid: dict[int, Table]) -> tuple[Table, str] | None:
     """Follow a column of a view through other views to the table that has it. None if that is not inspected."""
     while origin is not None and (table := by_oid.get(origin[0])) is not None:
@@ -116,18 +145,29 @@ def _table_column(origin: tuple[int, int] | None, by_oid: dict[int, Table]) -> t
     return None
 
 
+async def _is_empty(connection: Connection, table: Table) -> bool:
+    return await _look(connection, f"SELECT 1 FROM {_name(table)} LIMIT 1", otherwise=None) is None
+
+
+def _name(table: Table) -> str:
+    return f"{quote_ident(table.schema)}.{quote_ident(table.name)}"
+
+
 async def _is_unique(connection: Connection, table: Table, columns: tuple[str, ...]) -> bool:
     """Return whether no two rows have the same key, and none has a null in it. False if the view is too slow or raises
     an error."""
-    name = f"{quote_ident(table.schema)}.{quote_ident(table.name)}"
     key = ", ".join(map(quote_ident, columns))
     nulls = " OR ".join(f"bool_or({quote_ident(column)} IS NULL)" for column in columns)
+    sql = f"SELECT 1 FROM {_name(table)} GROUP BY {key} HAVING count(*) > 1 OR {nulls} LIMIT 1"
+    return await _look(connection, sql, otherwise=1) is None
+
+
+async def _look(connection: Connection, sql: str, *, otherwise: int | None) -> int | None:
+    """Return what a query finds. otherwise: the result if the view is too slow or raises an error."""
     try:
         async with connection.transaction(readonly=True):
             await connection.execute(f"SET LOCAL statement_timeout = '{LOOK_SECONDS}s'")
-            found = await connection.fetchval(
-                f"SELECT 1 FROM {name} GROUP BY {key} HAVING count(*) > 1 OR {nulls} LIMIT 1"
-            )
+            found: int | None = await connection.fetchval(sql)
     except (asyncpg.DataError, asyncpg.SyntaxOrAccessError, asyncpg.QueryCanceledError):
-        return False
-    return found is None
+        return otherwise
+    return found
