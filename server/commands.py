@@ -111,9 +111,9 @@ def migrate_new(settings: Settings, name: str) -> None:
 def seed(settings: Settings) -> None:
     """Load the sample rows into an empty database, like `serve --demo`."""
     configure_logging(settings)
-    catalog = declarations(settings).catalog
+    declared = declarations(settings)
     with _database_url(settings, say, creates=True) as url:
-        asyncio.run(prepare_database(url, msgspec.structs.replace(settings, demo=True), catalog))
+        asyncio.run(prepare_database(url, msgspec.structs.replace(settings, demo=True), declared))
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -142,7 +142,9 @@ def check(settings: Settings, *, as_json: bool = False) -> int:
         pending = tuple(migration.name for migration in (await migrations.status(connection, files)).pending)
         with step("comparing the declarations with the database") as show:
             roles = roles_of(settings)
-            schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only, roles=roles)
+            schema = declared.schema or await read_live_schema(
+                connection, catalog, is_read_only=settings.read_only, roles=roles
+            )
             # With row_security, the server's own role need not be able to read the tables.
             unenforced = {} if settings.has_row_security else schema.unenforced_keys
             faults = schema.faults or await check_id_rows(connection, unenforced, show)

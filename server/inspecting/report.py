@@ -24,7 +24,7 @@ from server.inspecting.inspected import Inspection
 from server.inspecting.text.module import python_module
 from server.postgres.row_security.roles import roles_of
 from server.schema import index_advisor
-from server.schema.live_schema import read_live_schema
+from server.schema.live_schema import LiveSchema, read_live_schema
 from server.settings import Settings, StartError
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
@@ -41,7 +41,16 @@ class Report(msgspec.Struct, frozen=True):
     remarks: tuple[str, ...]
 
 
-async def inspect_database(connection: Connection, settings: Settings, choice: Choice | None = None) -> Inspection:
+class Compared(msgspec.Struct, frozen=True, eq=False):
+    """An inspection. catalog, schema: its resources, and what comparing them with the tables found; None if there are
+    no resources, or if they still do not fit."""
+
+    found: Inspection
+    catalog: Catalog | None = None
+    schema: LiveSchema | None = None
+
+
+async def inspect_database(connection: Connection, settings: Settings, choice: Choice | None = None) -> Compared:
     """Return the declarations of the tables. choice: what the command line says, which comes before the hints.
 
     Raises StartError, and asyncpg's errors.
@@ -54,15 +63,14 @@ async def inspect_database(connection: Connection, settings: Settings, choice: C
         database = _with_privileges(database)
     found = declare(await with_view_keys(connection, database, is_id_type), hints)
     for _ in range(ROUNDS if found.inspected else 0):
-        schema = await read_live_schema(
-            connection, _catalog(found), is_read_only=settings.read_only, roles=roles_of(settings)
-        )
+        catalog = _catalog(found)
+        schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only, roles=roles_of(settings))
         if not schema.faults:
-            break
+            return Compared(found, catalog, schema)
         found = without(found, schema.faults)
         if not found.inspected:
             break
-    return found
+    return Compared(found)
 
 
 def _with_privileges(database: Database) -> Database:
@@ -81,10 +89,10 @@ def _with_all(table: Table) -> Table:
 async def report_on(connection: Connection, settings: Settings, choice: Choice) -> Report:
     """Return the module and the remarks of the command. Raises StartError, and asyncpg's errors."""
     name: str = await connection.fetchval("SELECT current_database()")
-    found = await inspect_database(connection, settings, choice)
-    indexes: tuple[str, ...] = ()
+    compared = await inspect_database(connection, settings, choice)
+    found, indexes = compared.found, tuple[str, ...]()
     if found.inspected:
-        suggestions = await index_advisor.suggest(connection, _catalog(found))
+        suggestions = await index_advisor.suggest(connection, compared.catalog or _catalog(found))
         indexes = tuple([f"{one.reason}: {one.sql}" for one in suggestions if one.rank == "missing"])
     return Report(python_module(found, name), (*found.remarks, *_indexes(indexes), summary(found, name)))
 
@@ -108,12 +116,12 @@ def _counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-async def inspected_catalog(connection: Connection, settings: Settings) -> tuple[Catalog, Inspection]:
-    """Return the catalog of `serve --inspect`. Raises StartError, and asyncpg's errors."""
-    found = await inspect_database(connection, settings)
-    if not found.inspected:
+async def inspected_catalog(connection: Connection, settings: Settings) -> tuple[Catalog, Compared]:
+    """Return the catalog of `serve --inspect`, and how it was found. Raises StartError, and asyncpg's errors."""
+    compared = await inspect_database(connection, settings)
+    if not compared.found.inspected:
         raise StartError("no table of the database can be served: `waterspout inspect` says why")
-    return _catalog(found), found
+    return compared.catalog or _catalog(compared.found), compared
 
 
 def _catalog(found: Inspection) -> Catalog:

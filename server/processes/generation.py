@@ -69,7 +69,7 @@ def _run(inherited: Inherited, settings: Settings, count: int, context: WorkerCo
         settings = msgspec.structs.replace(settings, admin_port=0)
     declared = declarations(settings)
     context = msgspec.structs.replace(context, auth_files=check_files(settings))
-    schema = uvloop.run(prepare_database(url, settings, declared.catalog, is_reload=context.generation > 1))
+    schema = uvloop.run(prepare_database(url, settings, declared, is_reload=context.generation > 1))
     is_authenticated = has_authentication(settings, declared.authenticate)
     if closed := closed_types(declared.catalog, is_authenticated=is_authenticated):
         say(closed_line(closed))

@@ -30,6 +30,7 @@ from querybuild.planning.context import View
 from querybuild.planning.rules import read_rules
 from server.authentication.authenticator import Custom
 from server.handlers.custom import CustomHandler
+from server.schema.live_schema import LiveSchema
 from server.settings import StartError
 
 DEFAULT_NAMES = ("CATALOG", "RESOURCES")
@@ -39,11 +40,13 @@ OWN_PACKAGES = frozenset({"server", "querybuild", "serializers", "migrations", "
 
 class Declarations(msgspec.Struct, frozen=True, eq=False):
     """The catalog and the custom code. routes: patterns of whole paths, with their handlers. They are matched before
-    the server's routes. authenticate: the function AUTHENTICATE."""
+    the server's routes. authenticate: the function AUTHENTICATE. schema: what comparing the catalog with the tables
+    found, if it was made of them."""
 
     catalog: Catalog
     routes: tuple[tuple[re.Pattern[str], type[CustomHandler]], ...] = ()
     authenticate: Custom | None = None
+    schema: LiveSchema | None = None
 
 
 def extend_python_path(folders: str) -> None:

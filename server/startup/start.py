@@ -17,7 +17,6 @@ from typing import Any
 import asyncpg
 
 import migrations
-from querybuild.declarations.catalog import Catalog
 from server.console.progress import clear_line, step
 from server.embedded import postgres as embedded
 from server.postgres.database import open_alone
@@ -44,7 +43,7 @@ def declarations(settings: Settings) -> Declarations:
     if settings.python_path is not None:
         extend_python_path(settings.python_path)
     if settings.inspect:
-        found = Declarations(_inspected(settings))
+        found = _inspected(settings)
     else:
         found = Declarations(built_in()) if settings.resources is None else load_declarations(settings.resources)
     path = settings.operations_path
@@ -54,8 +53,10 @@ def declarations(settings: Settings) -> Declarations:
     return found
 
 
-def _inspected(settings: Settings) -> Catalog:
-    """Return the catalog that the tables of the database give. Raises StartError."""
+def check_inspect(settings: Settings) -> None:
+    """Refuse settings that `inspect` excludes, or lacks. Raises StartError."""
+    if not settings.inspect:
+        return
     if settings.resources is not None:
         raise StartError("inspect declares the resources itself: leave out --inspect or --resources")
     if settings.database_url is None:
@@ -64,20 +65,25 @@ def _inspected(settings: Settings) -> Catalog:
         raise StartError(
             "inspect reads the tables before the start: run `waterspout migrate up`, and leave out --migrate"
         )
+
+
+def _inspected(settings: Settings) -> Declarations:
+    """Return the declarations that the tables of the database give. Raises StartError."""
+    check_inspect(settings)
+    url = settings.database_url
+    assert url is not None
     # Imported here: only these starts need it.
     from server.inspecting.report import inspected_catalog, summary
 
-    url = settings.database_url
-
-    async def read() -> Catalog:
+    async def read() -> Declarations:
         async with connected(url, settings) as connection:
             with step("inspecting the database"):
-                catalog, found = await inspected_catalog(connection, settings)
+                catalog, compared = await inspected_catalog(connection, settings)
             name = await connection.fetchval("SELECT current_database()")
-        log.info("inspected: %s", summary(found, name))
-        for one in found.not_served:
+        log.info("inspected: %s", summary(compared.found, name))
+        for one in compared.found.not_served:
             log.warning("%s is not served: %s", one.full_name, one.reason)
-        return catalog
+        return Declarations(catalog, schema=compared.schema)
 
     return asyncio.run(read())
 
@@ -92,7 +98,8 @@ def known_migrations(settings: Settings) -> tuple[migrations.Migration, ...]:
 
 def open_database_url(settings: Settings, cleanup: ExitStack) -> tuple[str, Supervise | None]:
     """Return the URL of the database in the settings. Without one, start the embedded database, and return its URL and
-    the function that supervises it."""
+    the function that supervises it. Raises StartError."""
+    check_inspect(settings)
     if settings.database_url is not None:
         return settings.database_url, None
     data_dir = settings.data_dir or embedded.default_data_dir()
@@ -121,7 +128,9 @@ async def connected(url: str, settings: Settings) -> AsyncIterator[asyncpg.Conne
         await connection.close()
 
 
-async def prepare_database(url: str, settings: Settings, catalog: Catalog, *, is_reload: bool = False) -> LiveSchema:
+async def prepare_database(
+    url: str, settings: Settings, declared: Declarations, *, is_reload: bool = False
+) -> LiveSchema:
     """Apply migrations, load sample rows, and check the declarations against the live tables.
 
     is_reload: apply no migrations, because the old workers would have to use the new schema if the reload fails.
@@ -139,8 +148,9 @@ async def prepare_database(url: str, settings: Settings, catalog: Catalog, *, is
             await migrating.apply(connection, url, settings, found, say)
         migrating.check_schema_status(await migrations.status(connection, found), found)
         with step("comparing the declarations with the database"):
-            roles = roles_of(settings)
-            schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only, roles=roles)
+            schema = declared.schema or await read_live_schema(
+                connection, declared.catalog, is_read_only=settings.read_only, roles=roles_of(settings)
+            )
         if schema.faults:
             raise misfit(schema.faults, settings)
         for warning in schema.warnings:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,9 @@ from server.inspecting.catalog.choosing import Choice
 from server.inspecting.report import inspect_database
 from server.schema.live_schema import read_live_schema
 from server.settings import Settings, StartError
+from server.startup import start as startup
 from server.startup.declarations import load_declarations
-from server.startup.start import declarations
+from server.startup.start import declarations, open_database_url, prepare_database
 from tests.conftest import on_server, with_database
 from tests.faults.cluster import Cluster
 from tests.http.conftest import Serve, Start
@@ -166,6 +167,22 @@ def test_what_cannot_be_inspected(hard_url: str, settings: dict[str, Any], messa
     assert str(raised.value) == message
 
 
+def test_inspect_without_tables_creates_no_database(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    with ExitStack() as cleanup, pytest.raises(StartError, match="inspect is for a database with tables"):
+        open_database_url(Settings(inspect=True, data_dir=data_dir), cleanup)
+    assert not data_dir.exists()
+
+
+def test_a_server_that_inspects_compares_the_tables_once(hard_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(startup, "read_live_schema")
+    settings = Settings(database_url=hard_url, inspect=True)
+    declared = declarations(settings)
+    schema = asyncio.run(prepare_database(hard_url, settings, declared))
+    assert schema.catalog is not None
+    assert [one.type for one in schema.catalog] == [one.type for one in declared.catalog]
+
+
 def test_hints_that_are_not_text(hard_url: str, tmp_path: Path) -> None:
     hints = tmp_path / "hints.toml"
     hints.write_bytes(b"\xff\xfe")
@@ -243,7 +260,7 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
         connection = await asyncpg.connect(shop_cluster.url("granted"))
         try:
             await connection.execute("SET ROLE clerk")
-            return await inspect_database(connection, Settings(), Choice())
+            return (await inspect_database(connection, Settings(), Choice())).found
         finally:
             await connection.close()
 

@@ -13,6 +13,7 @@ from querybuild.declarations.catalog import Catalog
 from server.postgres.row_security.roles import roles_of
 from server.schema.live_schema import LiveSchema, read_live_schema
 from server.settings import Settings, StartError
+from server.startup.declarations import Declarations
 from server.startup.start import prepare_database
 from tests.http.supabase import CATALOG, SETTINGS, as_authenticator
 from waterspout import TEXT, Attribute, Resource
@@ -110,5 +111,5 @@ async def test_a_start_with_a_wrong_role(shop_url: str) -> None:
     right = Settings(database_url=url, resources="tests", **SETTINGS)
     wrong = structs.replace(right, auth_anonymous_role="nobody")
     with pytest.raises(StartError, match="there is no role “nobody” in the database"):
-        await prepare_database(url, wrong, CATALOG)
-    assert (await prepare_database(url, right, CATALOG)).faults == ()
+        await prepare_database(url, wrong, Declarations(CATALOG))
+    assert (await prepare_database(url, right, Declarations(CATALOG))).faults == ()

@@ -149,7 +149,7 @@ async def test_the_longest_stop_stays_within_its_limit(database_url: str, monkey
     settings = Settings(port=0, admin_port=0, database_url=database_url, tracing=True)
     listening, declared, counters = listen(settings), declarations(settings), SharedCounters()
     ports = [sockets[0].getsockname()[1] for sockets in (listening.main, listening.admin)]
-    schema = await prepare_database(database_url, settings, declared.catalog)
+    schema = await prepare_database(database_url, settings, declared)
     context = worker.WorkerContext(1, Reports(), counters)
     answering = asyncio.create_task(worker.run_worker(listening, database_url, settings, declared, schema, context))
     async with raw(database_url) as holder, connected(ports[0]) as work, connected(ports[1]) as probe:

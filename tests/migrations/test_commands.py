@@ -15,6 +15,7 @@ from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Resource
 from server.postgres.hosts import describe_hosts
 from server.settings import Settings, StartError
+from server.startup.declarations import Declarations
 from server.startup.start import prepare_database
 from tests.migrations.test_record import BREAKS
 from tests.migrations.test_runner import TWO, record, tables
@@ -111,9 +112,9 @@ async def test_a_reload_migrates_nothing(database, connect, folder):
     settings = Settings(database_url=database, migrations=path, migrate=True)
     catalog = Catalog([Resource("thing", "/things", "things")])
     with pytest.raises(StartError, match=r"the schema is behind: 0001_things\.sql"):
-        await prepare_database(database, settings, catalog, is_reload=True)
+        await prepare_database(database, settings, Declarations(catalog), is_reload=True)
     assert await tables(await connect(database)) == []
-    await prepare_database(database, settings, catalog)
+    await prepare_database(database, settings, Declarations(catalog))
     assert "things" in await tables(await connect(database))
 
 
@@ -123,7 +124,7 @@ async def test_the_log_says_which_database_is_served(database, folder, caplog):
     parts = urlsplit(database)
     url = parts._replace(query=f"{parts.query}&sslpassword=secret".lstrip("&")).geturl()
     settings = Settings(database_url=url, migrations=path, migrate=True)
-    await prepare_database(url, settings, Catalog([Resource("thing", "/things", "things")]))
+    await prepare_database(url, settings, Declarations(Catalog([Resource("thing", "/things", "things")])))
     assert caplog.messages == [f"the database is {parts.path[1:]} at {describe_hosts(database)}"]
 
 
