@@ -83,8 +83,8 @@ def _char(text: str) -> str:
 
 
 def _citext(text: str) -> str:
-    # PostgreSQL decides what the lower case of other letters is.
-    if any("A" <= letter <= "Z" for letter in text):
+    # PostgreSQL would find the row of another spelling, whose id is not this text.
+    if text != text.lower():
         raise ValueFault("a text in lower case")
     return _text(text)
 

@@ -134,7 +134,8 @@ CASES = {
     "enum": Case(enum("small", "large", "huge"), '"Sizes"."T size"', ("small", "large", "huge"),
                  ("'small'", "'large'", "'huge'"), ("Small", "tiny", "small ")),
     "enum of texts": Case(enum("a", "b", "c"), "text", ("a", "b", "c"), ("'a'", "'b'", "'c'"), ("A", "d")),
-    "citext": Case(CITEXT, "citext", ("anna", "bob", "é,/x"), ("'Anna'", "'BOB'", "'é,/X'"), ("Anna", "BOB")),
+    "citext": Case(CITEXT, "citext", ("anna", "bob", "é,/x"), ("'Anna'", "'BOB'", "'É,/X'"),
+                   ("Anna", "BOB", "É,/x", "Σ")),
 }  # fmt: skip
 
 
@@ -150,7 +151,11 @@ def served(request: pytest.FixtureRequest, serve: Serve) -> tuple[Api, Case]:
     access = VISIBLE if request.param.endswith("with rules") else ()
     is_citext = case.declared is CITEXT
     cluster: Cluster = request.getfixturevalue("debian_cluster" if is_citext else "shop_cluster")
-    on_server(cluster.url(), "DROP DATABASE IF EXISTS ids WITH (FORCE)", "CREATE DATABASE ids")
+    on_server(
+        cluster.url(),
+        "DROP DATABASE IF EXISTS ids WITH (FORCE)",
+        "CREATE DATABASE ids" + (" LOCALE 'C.UTF-8' TEMPLATE template0" if is_citext else ""),
+    )
     on_server(
         cluster.url("ids"),
         "CREATE EXTENSION citext" if is_citext else "SELECT 1",
