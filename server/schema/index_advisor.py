@@ -116,7 +116,8 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """An index that a declaration needs. Most existing indexes that begin with the same column count as equal."""
+    """An index that a declaration needs. Most existing indexes that begin with the same columns count as equal, in any
+    order of them. key_size: how many columns these are."""
 
     rank: Rank
     reason: str
@@ -127,7 +128,13 @@ class Wanted(msgspec.Struct, frozen=True):
     is_unique: bool = False
     descends: bool = False
     is_for_pages: bool = False
-    """Whether the rows of one value of the first column are read in the order of the second."""
+    """Whether the rows of one key are read in the order of the further columns."""
+    key_size: int = 1
+
+    @property
+    def key(self) -> frozenset[str]:
+        """The columns with which the index has to begin."""
+        return frozenset(self.columns[: self.key_size])
 
 
 class Suggestion(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -146,11 +153,15 @@ async def suggest(connection: asyncpg.Connection[Any], catalog: Catalog) -> tupl
     """Return the suggestions, `missing` before `consider`, in the order of the declarations. It only reads."""
     wanted = [want for resource in catalog for want in _wanted_indexes(catalog, resource)]
     tables = await _tables(connection, list(dict.fromkeys(want.table for want in wanted)))
+    ranked = [
+        (found, table)
+        for want in sorted(wanted, key=lambda want: want.rank == "consider")
+        if (table := tables.get(want.table)) is not None and (found := _rank_missing(want, table)) is not None
+    ]
     chosen: dict[tuple[object, ...], tuple[Wanted, Table]] = {}
-    for want in sorted(wanted, key=lambda want: want.rank == "consider"):
-        table = tables.get(want.table)
-        if table is not None and (ranked := _rank_missing(want, table)) is not None:
-            chosen.setdefault((table.schema, table.name, want.columns, want.method, want.descends), (ranked, table))
+    for want, table in ranked:
+        if not any(table is other_table and _includes(other, want) for other, other_table in ranked):
+            chosen.setdefault((table.schema, table.name, want.columns, want.method, want.descends), (want, table))
     pairs = sorted(chosen.values(), key=lambda pair: pair[0].rank == "consider")
     taken = await _taken(connection, [_name(table.name, want) for want, table in pairs])
     return tuple(_suggestion(want, table, taken) for want, table in pairs)
@@ -177,21 +188,25 @@ def _relationship_indexes(
     link = link_of(relationship)
     if isinstance(relationship, ToOne) and relationship.is_own_key:
         if relationship.filterable:
-            columns = _distinct(*relationship.own_columns, *resource.id.key.columns)
-            yield Wanted("consider", f"{reason}: filters over it", _table_of(resource), columns)
+            own = relationship.own_columns
+            columns = _distinct(*own, *resource.id.key.columns)
+            yield Wanted("consider", f"{reason}: filters over it", _table_of(resource), columns, key_size=len(own))
         return
     if link is not None:
         table, columns = (link.schema, link.table), _distinct(*link.source_columns, *link.target_columns)
         yield Wanted("missing", f"{reason}: one row for each pair", table, columns, is_unique=True)
         if _is_read(relationship):
-            yield Wanted("missing", f"{reason}: includes, related resources", table, columns)
+            size = len(link.source_columns)
+            yield Wanted("missing", f"{reason}: includes, related resources", table, columns, key_size=size)
     elif isinstance(relationship, ToOne):
         one = relationship.foreign_columns
         yield Wanted("missing", f"{reason}: at most one", _table_of(target), one, is_unique=True)
     elif _is_read(relationship):
-        columns = _distinct(*relationship.foreign_columns, *target.id.key.columns)
-        yield Wanted("missing", f"{reason}: includes, related resources", _table_of(target), columns)
-        yield Wanted("consider", f"{reason}: pages of related resources", _table_of(target), columns, is_for_pages=True)
+        table, foreign = _table_of(target), relationship.foreign_columns
+        columns, size = _distinct(*foreign, *target.id.key.columns), len(foreign)
+        yield Wanted("missing", f"{reason}: includes, related resources", table, columns, key_size=size)
+        pages = f"{reason}: pages of related resources"
+        yield Wanted("consider", pages, table, columns, is_for_pages=True, key_size=size)
 
 
 def _distinct(*names: str) -> tuple[str, ...]:
@@ -255,14 +270,25 @@ def _serves(index: Index, want: Wanted) -> bool:
     if want.method in ("gin", "gist"):
         methods = ("gin",) if want.method == "gin" else ("gist", "spgist")
         return index.method in methods and index.covers_not_null and want.columns[0] in index.columns
-    if index.columns[0] != want.columns[0] or not index.covers_not_null:
+    if want.key_size > 1 and index.is_unique and index.is_total and want.key.issuperset(index.columns):
+        return True
+    if want.key != frozenset(index.columns[: want.key_size]) or not index.covers_not_null:
         return False
     if want.descends:
         return index.method == "btree" and index.descends
     if want.is_for_pages:
-        is_unique = index.is_unique and len(index.columns) == 1
-        return index.method == "btree" and (is_unique or index.columns[: len(want.columns)] == want.columns)
+        is_unique = index.is_unique and want.key.issuperset(index.columns)
+        further = slice(want.key_size, len(want.columns))
+        return index.method == "btree" and (is_unique or index.columns[further] == want.columns[further])
     return index.method in ("btree", "hash")
+
+
+def _includes(other: Wanted, want: Wanted) -> bool:
+    """Return whether the index for a key of more columns begins with those of this one, so that it is enough."""
+    if other.key_size <= want.key_size or (other.rank, want.rank) == ("consider", "missing"):
+        return False
+    is_plain = want.method == other.method == "btree" and not (want.is_unique or want.descends or want.is_for_pages)
+    return is_plain and want.key == frozenset(other.columns[: want.key_size])
 
 
 def _suggestion(want: Wanted, table: Table, taken: set[tuple[str, str]]) -> Suggestion:

@@ -12,6 +12,7 @@ from tornado.ioloop import IOLoop
 from server.resources import built_in
 from server.schema import index_advisor
 from server.schema.index_advisor import Suggestion, suggest
+from tests import composite
 from tests.catalog import CATALOG
 from waterspout import (
     BIGINT,
@@ -370,6 +371,28 @@ async def test_an_index_without_the_partition_key_is_suggested_without_unique(co
     assert [one.sql for one in found if one.reason.startswith(reason)] == [
         'CREATE INDEX "by_number_id_idx" ON "public"."by_number" ("id");'
     ]
+
+
+RETURNS = {
+    # The index for the key of two columns begins with that of one.
+    "": ["missing order_id,product,id", "consider order_id,id"],
+    "(order_id)": ["missing order_id,product,id", "consider order_id,id"],
+    "(order_id, id)": ["missing order_id,product,id"],
+    "(order_id, product)": ["consider order_id,id", "consider order_id,product,id"],
+    "(order_id, product, id)": ["consider order_id,id"],
+    "(product, order_id)": ["missing order_id,id", "consider order_id,product,id"],
+    "(product, order_id, id)": ["missing order_id,id"],
+}
+"""An index of the table, and those that are suggested. An order has returns, and so has a line with two columns."""
+
+
+@pytest.mark.parametrize(("index", "expected"), RETURNS.items())
+async def test_keys_of_several_columns(database_url: str, index: str, expected: list[str]) -> None:
+    ddl = [composite.DDL, "INSERT INTO shop.returns (reason) SELECT '' FROM generate_series(1, 1000)"]
+    ddl += [f"CREATE INDEX ON shop.returns {index}"] if index else []
+    found = await suggested(database_url, composite.CATALOG, *ddl)
+    of_keys = [one for one in found if one.table == "shop.returns" and "attribute" not in one.reason]
+    assert [f"{one.rank} {','.join(one.columns)}" for one in of_keys] == expected
 
 
 async def test_a_suggestion_has_a_reason(shop_url: str) -> None:
