@@ -435,11 +435,25 @@ class Database:
             retire(connection)
 
 
-async def open_database(url: str, settings: Settings, size: int, telemetry: Telemetry | None = None) -> Database:
+CUSTOM_PLANS = {"plan_cache_mode": "force_custom_plan"}
+"""PostgreSQL keeps no plans of statements. Through a pooler for transactions it keeps none anyway."""
+
+
+async def open_database(
+    url: str,
+    settings: Settings,
+    size: int,
+    telemetry: Telemetry | None = None,
+    *,
+    plans_depend_on_role: bool = False,
+) -> Database:
     """Open the database, with a pool of `size` connections, and a spare one if clients may borrow. telemetry: the
-    worker's. Raises asyncpg's errors if the database cannot be reached."""
+    worker's. plans_depend_on_role: whether statements are planned each time. Raises asyncpg's errors if the database
+    cannot be reached."""
     telemetry = telemetry or Telemetry(settings)
     session = _session(settings)
+    if plans_depend_on_role:
+        session["server_settings"] |= CUSTOM_PLANS if settings.pooler != "transaction" else {}
 
     async def begin(connection: Any) -> None:
         connection.on_open(telemetry)

@@ -59,7 +59,8 @@ async def run_worker(
     """Answer requests until SIGTERM, then finish the requests in flight."""
     context.reports.begun()
     telemetry = Telemetry(settings, context.counters, context.generation)
-    database = await open_database(url, settings, share(settings.pool_size, settings.workers), telemetry)
+    size = share(settings.pool_size, settings.workers)
+    database = await open_database(url, settings, size, telemetry, plans_depend_on_role=schema.plans_depend_on_role)
     authenticator = Authenticator(settings, context.auth_files, declared.authenticate)
     app = make_app(settings, declared.catalog, schema, database, declared.routes, authenticator)
     server, admin = make_server(app, settings, context.balance), make_admin_server(app, settings)

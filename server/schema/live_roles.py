@@ -35,6 +35,21 @@ ORDER BY array_position($2::text[], p.rolname::text), c.relname
 """
 
 
+# PostgreSQL inlines such a function, and checks EXECUTE when it plans the statement, only for the role of that moment.
+_SOME_MAY_CALL = """
+SELECT EXISTS (
+    SELECT FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang AND l.lanname = 'sql'
+    WHERE p.prokind = 'f' AND NOT p.prosecdef AND p.proconfig IS NULL AND p.proacl IS NOT NULL
+    AND (SELECT count(DISTINCT has_function_privilege(r.oid, p.oid, 'EXECUTE')) > 1
+         FROM pg_roles r WHERE r.rolname = ANY($1::text[])))
+"""
+
+
+async def plans_depend_on_role(connection: asyncpg.Connection[Any], roles: Sequence[str]) -> bool:
+    """Return whether the plan of a statement for one of the roles may contain a function that another may not call."""
+    return bool(roles) and bool(await connection.fetchval(_SOME_MAY_CALL, roles))
+
+
 async def find_role_faults(connection: asyncpg.Connection[Any], roles: Sequence[str]) -> tuple[str, ...]:
     """Return a message for each role that does not exist or that the server's role may not set."""
     if not roles:

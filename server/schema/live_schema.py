@@ -27,7 +27,7 @@ from server.schema.live_functions import read_functions
 from server.schema.live_ids import UnenforcedKeys, find_unenforced_keys, format_warnings
 from server.schema.live_limits import Limits, read_limits, rule_faults
 from server.schema.live_references import read_references
-from server.schema.live_roles import find_role_faults, policy_warnings
+from server.schema.live_roles import find_role_faults, plans_depend_on_role, policy_warnings
 from server.schema.live_statements import Reader, read_refusals, term_faults, type_of_term
 from server.schema.live_tables import (
     CONSTRAINTS,
@@ -59,6 +59,7 @@ class LiveSchema(msgspec.Struct, frozen=True):
     references: foreign keys of declared relationships by which counting is faster.
     limits: the limits in the types of columns.
     quiet: schema and name of the tables, as declared, where an UPDATE of no rows does nothing.
+    plans_depend_on_role: whether the plan for a statement of one role must not be used for another one.
     """
 
     faults: tuple[str, ...] = ()
@@ -71,6 +72,7 @@ class LiveSchema(msgspec.Struct, frozen=True):
     references: References = frozenset()
     limits: Limits = {}
     quiet: frozenset[QualifiedName] = frozenset()
+    plans_depend_on_role: bool = False
 
 
 class _Found(msgspec.Struct, frozen=True):
@@ -120,6 +122,7 @@ async def read_live_schema(
         quiet=frozenset(name for name, table in found.tables.items() if table is not None and table.is_quiet),
         partitions=found.partitions,
         references=await read_references(connection, catalog, found.oids),
+        plans_depend_on_role=await plans_depend_on_role(connection, roles),
     )
 
 

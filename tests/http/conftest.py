@@ -193,9 +193,10 @@ class Servers:
     ) -> Api:
         """Start a server. authenticate: the function AUTHENTICATE. The other keywords are settings."""
         chosen = Settings(**({"acquire_timeout_seconds": 30.0} | settings))
-        database = await open_database(url, chosen, chosen.pool_size)
         schema = await live_schema(url, chosen, catalog)
         assert not schema.faults, schema.faults
+        depends = schema.plans_depend_on_role
+        database = await open_database(url, chosen, chosen.pool_size, plans_depend_on_role=depends)
         patterns = [(re.compile(pattern), handler) for pattern, handler in routes]
         authenticator = Authenticator(chosen, custom=authenticate)
         app = make_app(chosen, catalog, schema, database, patterns, authenticator)
