@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from typing import Any, assert_never
 
 from pypika import PostgreSQLQuery, Table
-from pypika import functions as sql_functions
 from pypika.queries import QueryBuilder
 from pypika.terms import Criterion, ExistsCriterion, Term
 
@@ -20,7 +18,7 @@ from querybuild.declarations.arrays import array
 from querybuild.declarations.function import Returned
 from querybuild.declarations.operators import JSONB_CONTAINS
 from querybuild.declarations.resource import Attribute, KeyAttribute, Link, Resource, own_key_of
-from querybuild.declarations.terms import Template, as_text, as_texts, ordered, sql_of
+from querybuild.declarations.terms import Template, as_text, as_texts, sql_of
 from querybuild.declarations.types import OPAQUE
 from querybuild.planning.plan import (
     FIRST_ALIAS,
@@ -30,11 +28,9 @@ from querybuild.planning.plan import (
     Exists,
     IdIs,
     InScope,
-    KeysetPosition,
     LinkRows,
     Logic,
     Node,
-    OrderKey,
     Rows,
     Scope,
     Slot,
@@ -141,7 +137,7 @@ def join(query: QueryBuilder, joins: tuple[Rows, ...], binds: Binds) -> QueryBui
         if (rows.parent, near.columns) in reverse_keys:
             criteria.append(Template("{} IS NOT NULL", compared_key(columns_of(rows.parent), near)))
         criteria += _met(rows, binds)
-        query = query.left_join(table(rows.resource, rows.alias)).on(_all(criteria))
+        query = query.left_join(table(rows.resource, rows.alias)).on(all_of(criteria))
     return query
 
 
@@ -171,18 +167,19 @@ def _met(rows: Rows, binds: Binds) -> Iterator[Criterion]:
     only tested for visible rows: `CASE WHEN EXISTS (...) THEN "t0"."name"~$1 ELSE FALSE END`. The criteria are also
     written outside of it, because PostgreSQL uses no index for what is in a CASE."""
     yield from [criterion(condition, binds) for condition in rows.criteria]
-    telling = [condition for condition in rows.conditions if rows.criteria and _is_telling(condition)]
-    yield from [criterion(condition, binds) for condition in rows.conditions if condition not in telling]
-    if telling:
-        yield _if_visible(rows, _all([criterion(condition, binds) for condition in telling]), binds)
+    leaky = [condition for condition in rows.conditions if rows.criteria and _is_leaky(condition)]
+    yield from [criterion(condition, binds) for condition in rows.conditions if condition not in leaky]
+    if leaky:
+        yield if_visible(rows, all_of([criterion(condition, binds) for condition in leaky]), binds)
 
 
-def _if_visible(rows: Rows, found: Criterion, binds: Binds) -> Criterion:
-    visible = _all([Template("({})", criterion(one, binds)) for one in rows.criteria])
+def if_visible(rows: Rows, found: Criterion, binds: Binds) -> Criterion:
+    """Return a criterion that is only tested for visible rows."""
+    visible = all_of([Template("({})", criterion(one, binds)) for one in rows.criteria])
     return Template("CASE WHEN {} THEN {} ELSE FALSE END", visible, found)
 
 
-def _is_telling(condition: Condition) -> bool:
+def _is_leaky(condition: Condition) -> bool:
     """Return whether a condition may fail for some rows, or may take much longer for them."""
     match condition:
         case Test(operator=operator, left=left, right=right):
@@ -191,92 +188,16 @@ def _is_telling(condition: Condition) -> bool:
         case CustomTest(operator=operator):
             return operator is not JSONB_CONTAINS
         case Logic(items=items):
-            return any(map(_is_telling, items))
+            return any(map(_is_leaky, items))
         case Exists(rows=rows):
-            return any(map(_is_telling, rows.conditions))
+            return any(map(_is_leaky, rows.conditions))
         case _:
             return False
 
 
-def order(query: QueryBuilder, keys: tuple[OrderKey, ...], binds: Binds) -> QueryBuilder:
-    """Add keys to ORDER BY."""
-    return query.orderby(*order_terms(keys, binds)) if keys else query
-
-
-def order_terms(keys: tuple[OrderKey, ...], binds: Binds) -> list[Term]:
-    """Return the terms of ORDER BY."""
-    return [_ordered(key, binds) for key in keys]
-
-
-def _ordered(key: OrderKey, binds: Binds) -> Term:
-    return ordered(
-        operand(key.column, binds),
-        is_descending=key.is_descending,
-        is_nullable=key.is_nullable,
-        is_backwards=key.is_backwards,
-    )
-
-
-def cursor_columns(keys: tuple[OrderKey, ...], binds: Binds) -> list[Term]:
-    """Return the sort keys as texts for cursors. PostgreSQL can parse its own texts, for every type."""
-    return [sql_functions.Cast(operand(key.column, binds), "TEXT") for key in keys]
-
-
-def rows_after(rows: Rows, keyset: KeysetPosition, binds: Binds) -> list[Criterion]:
-    """Return criteria for the rows after a position in the order. No row matches two of them. The rows of each are one
-    range of an index on the keys, so PostgreSQL only reads this range:
-
-        ("t0"."last_name","t0"."id")>($1,$2)                 one criterion: a comparison of rows
-        ("t0"."age","t0"."id")>($1,$2); "t0"."age" IS NULL   nulls come last, and no comparison matches them
-        "t0"."last_name">$1; ("t0"."last_name"=$1 AND ("t0"."age","t0"."id")<($2,$3)); ...   keys of both directions
-    """
-    slots = [None if slot is None else binds.request(slot) for slot in keyset.slots]
-    bounds = [None if slot is None else _bound(key, slot) for key, slot in zip(keyset.keys, slots, strict=True)]
-    found: list[Criterion] = []
-    same: list[Criterion] = []
-    for sign, run in groupby(zip(keyset.keys, bounds, strict=True), _sign):
-        keys = list(run)
-        if sign is not None:
-            found.append(_all([*same, _beyond(sign, keys, binds)]))
-        for key, bound in keys:
-            term = operand(key.column, binds)
-            is_null = Template("{} IS NULL", term)
-            if key.is_nullable and key.is_backwards == (bound is None):
-                found.append(_all([*same, is_null if bound is not None else Template("{} IS NOT NULL", term)]))
-            same.append(is_null if bound is None else Template("{}={}", term, bound))
-    if rows.criteria and any(key.column.attribute.sql is not None for key in keyset.keys):
-        # A key that SQL computes may fail for hidden rows.
-        return [_if_visible(rows, part, binds) for part in found]
-    return found
-
-
-def _sign(bounded: tuple[OrderKey, Term | None]) -> str | None:
-    """Return the operator between a following value and the bound. None if the bound is null."""
-    key, bound = bounded
-    if bound is None:
-        return None
-    return "<" if key.is_descending != key.is_backwards else ">"
-
-
-def _beyond(sign: str, keys: list[tuple[OrderKey, Term | None]], binds: Binds) -> Criterion:
-    """Return `("t0"."age","t0"."id")>($1,$2)`, for keys of the same direction."""
-    terms = [operand(key.column, binds) for key, _ in keys]
-    listed = ",".join(["{}"] * len(terms))
-    return Template(f"({listed}){sign}({listed})", *terms, *[bound for _, bound in keys if bound is not None])
-
-
-def _all(criteria: Sequence[Criterion]) -> Criterion:
+def all_of(criteria: Sequence[Criterion]) -> Criterion:
+    """Return `"t0"."age"=$1 AND "t0"."name"=$2`."""
     return Template(" AND ".join(["{}"] * len(criteria)), *criteria)
-
-
-def _bound(key: OrderKey, parameter: Term) -> Term:
-    """Cast the text of a cursor to the type of the key. Texts and enums need no cast."""
-    column_type = key.column.attribute.type
-    if column_type.family == "text":
-        return parameter
-    if column_type.sql_type and column_type.bound is not None:
-        return column_type.bound(parameter)
-    return Template("CAST(CAST({} AS TEXT) AS " + column_type.sql_names[0] + ")", parameter)
 
 
 def criterion(condition: Condition, binds: Binds) -> Criterion:
@@ -291,7 +212,7 @@ def criterion(condition: Condition, binds: Binds) -> Criterion:
         case Exists():
             return _exists(condition, binds)
         case InScope():
-            return _all(list(scope_criteria(condition.scope, binds)))
+            return all_of(list(scope_criteria(condition.scope, binds)))
         case IdIs():
             return is_key(columns_of(condition.alias), condition.key, binds(PATH))
         case Returned():
@@ -403,12 +324,12 @@ def _exists(exists: Exists, binds: Binds) -> Criterion:
 
 def one_of(rows: Rows, found: Criterion, binds: Binds) -> Criterion:
     """Return a criterion combined with the criteria and conditions of the rows."""
-    return _all_of(found, rows.all_conditions, binds)
+    return _restricted(found, rows.all_conditions, binds)
 
 
 def one_of_writable(rows: Rows, found: Criterion, binds: Binds) -> Criterion:
     """Return a criterion combined with everything that rows meet which may be written."""
-    return _all_of(found, (*rows.all_conditions, *rows.rights), binds)
+    return _restricted(found, (*rows.all_conditions, *rows.rights), binds)
 
 
 def is_writable(rows: Rows, binds: Binds) -> Iterator[Term]:
@@ -423,7 +344,7 @@ def are_met(conditions: tuple[Condition, ...], binds: Binds) -> Iterator[Term]:
         yield Template("(" + " AND ".join(["({})"] * len(criteria)) + ") IS TRUE", *criteria)
 
 
-def _all_of(found: Criterion, conditions: tuple[Condition, ...], binds: Binds) -> Criterion:
+def _restricted(found: Criterion, conditions: tuple[Condition, ...], binds: Binds) -> Criterion:
     criteria = [criterion(condition, binds) for condition in conditions]
     return Template(" AND ".join(["({})"] * (1 + len(criteria))), found, *criteria) if criteria else found
 

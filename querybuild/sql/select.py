@@ -25,21 +25,9 @@ from querybuild.declarations.terms import Template
 from querybuild.planning.plan import Branch, Exists, Node, ReadPlan, Rows, Slot
 from querybuild.planning.rows import MAX_COLUMNS, key_position, nodes, page_width, part_width, row_width
 from querybuild.sql.binds import Binds
-from querybuild.sql.clauses import (
-    columns,
-    cursor_columns,
-    from_rows,
-    join,
-    join_links,
-    named_parent,
-    order,
-    order_terms,
-    rows_after,
-    scope_criteria,
-    table,
-    where,
-)
+from querybuild.sql.clauses import columns, from_rows, join, join_links, named_parent, scope_criteria, table, where
 from querybuild.sql.keys import column, columns_of, is_any_key, key_is_not_null, shown_key
+from querybuild.sql.order import cursor_columns, order, order_terms, rows_after
 from querybuild.sql.statement import Statement
 
 KEYS = Slot("keys")

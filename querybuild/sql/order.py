@@ -1,0 +1,95 @@
+"""Compiles ORDER BY, and the criteria for the rows after a position in it. What comes in: keys of the order, and the
+position of a cursor. What goes out: PyPika terms and queries.
+
+It must not know: values.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from pypika import functions as sql_functions
+from pypika.queries import QueryBuilder
+from pypika.terms import Criterion, Term
+
+from querybuild.declarations.terms import Template, ordered
+from querybuild.planning.plan import KeysetPosition, OrderKey, Rows
+from querybuild.sql.binds import Binds
+from querybuild.sql.clauses import all_of, if_visible, operand
+
+
+def order(query: QueryBuilder, keys: tuple[OrderKey, ...], binds: Binds) -> QueryBuilder:
+    """Add keys to ORDER BY."""
+    return query.orderby(*order_terms(keys, binds)) if keys else query
+
+
+def order_terms(keys: tuple[OrderKey, ...], binds: Binds) -> list[Term]:
+    """Return the terms of ORDER BY."""
+    return [_ordered(key, binds) for key in keys]
+
+
+def _ordered(key: OrderKey, binds: Binds) -> Term:
+    return ordered(
+        operand(key.column, binds),
+        is_descending=key.is_descending,
+        is_nullable=key.is_nullable,
+        is_backwards=key.is_backwards,
+    )
+
+
+def cursor_columns(keys: tuple[OrderKey, ...], binds: Binds) -> list[Term]:
+    """Return the sort keys as texts for cursors. PostgreSQL can parse its own texts, for every type."""
+    return [sql_functions.Cast(operand(key.column, binds), "TEXT") for key in keys]
+
+
+def rows_after(rows: Rows, keyset: KeysetPosition, binds: Binds) -> list[Criterion]:
+    """Return criteria for the rows after a position in the order. No row matches two of them. The rows of each are one
+    range of an index on the keys, so PostgreSQL only reads this range:
+
+        ("t0"."last_name","t0"."id")>($1,$2)                 one criterion: a comparison of rows
+        ("t0"."age","t0"."id")>($1,$2); "t0"."age" IS NULL   nulls come last, and no comparison matches them
+        "t0"."last_name">$1; ("t0"."last_name"=$1 AND ("t0"."age","t0"."id")<($2,$3)); ...   keys of both directions
+    """
+    slots = [None if slot is None else binds.request(slot) for slot in keyset.slots]
+    bounds = [None if slot is None else _bound(key, slot) for key, slot in zip(keyset.keys, slots, strict=True)]
+    found: list[Criterion] = []
+    same: list[Criterion] = []
+    for sign, run in groupby(zip(keyset.keys, bounds, strict=True), _sign):
+        keys = list(run)
+        if sign is not None:
+            found.append(all_of([*same, _beyond(sign, keys, binds)]))
+        for key, bound in keys:
+            term = operand(key.column, binds)
+            is_null = Template("{} IS NULL", term)
+            if key.is_nullable and key.is_backwards == (bound is None):
+                found.append(all_of([*same, is_null if bound is not None else Template("{} IS NOT NULL", term)]))
+            same.append(is_null if bound is None else Template("{}={}", term, bound))
+    if rows.criteria and any(key.column.attribute.sql is not None for key in keyset.keys):
+        # A key that SQL computes may fail for hidden rows.
+        return [if_visible(rows, part, binds) for part in found]
+    return found
+
+
+def _sign(bounded: tuple[OrderKey, Term | None]) -> str | None:
+    """Return the operator between a following value and the bound. None if the bound is null."""
+    key, bound = bounded
+    if bound is None:
+        return None
+    return "<" if key.is_descending != key.is_backwards else ">"
+
+
+def _beyond(sign: str, keys: list[tuple[OrderKey, Term | None]], binds: Binds) -> Criterion:
+    """Return `("t0"."age","t0"."id")>($1,$2)`, for keys of the same direction."""
+    terms = [operand(key.column, binds) for key, _ in keys]
+    listed = ",".join(["{}"] * len(terms))
+    return Template(f"({listed}){sign}({listed})", *terms, *[bound for _, bound in keys if bound is not None])
+
+
+def _bound(key: OrderKey, parameter: Term) -> Term:
+    """Cast the text of a cursor to the type of the key. Texts and enums need no cast."""
+    column_type = key.column.attribute.type
+    if column_type.family == "text":
+        return parameter
+    if column_type.sql_type and column_type.bound is not None:
+        return column_type.bound(parameter)
+    return Template("CAST(CAST({} AS TEXT) AS " + column_type.sql_names[0] + ")", parameter)
