@@ -37,7 +37,7 @@ from querybuild.sql.clauses import (
 from querybuild.sql.free_ids import FreeIdStatements, compile_free_ids
 from querybuild.sql.keys import is_key, key_is_not_null, key_parts, shown_key
 from querybuild.sql.links import ROW, LinkStatements, compile_link
-from querybuild.sql.links_at_once import compile_at_once
+from querybuild.sql.pipelined_links import compile_pipelined
 from querybuild.sql.statement import Statement
 
 VALUES_TOGETHER = 320
@@ -75,8 +75,8 @@ class WriteStatements(msgspec.Struct, frozen=True):
     links: write the links.
     keeps_row: whether a trigger keeps the deleted row.
     alone: `row` as the only statement of a transaction, if it is the whole write.
-    at_once: the statements that are sent together as the whole write (`links_at_once.py`). The last one fails if they
-        have not done it.
+    pipelined: the statements of the whole write, if they can be sent without waiting for results
+        (`pipelined_links.py`). The last one fails if they have not done it.
     """
 
     owner: Statement | None
@@ -91,7 +91,7 @@ class WriteStatements(msgspec.Struct, frozen=True):
     links: tuple[LinkStatements, ...]
     keeps_row: bool
     alone: Statement | None = None
-    at_once: tuple[Statement, ...] = ()
+    pipelined: tuple[Statement, ...] = ()
 
     @property
     def is_repeatable(self) -> bool:
@@ -137,8 +137,8 @@ def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements
         keeps_row=plan.kind == "delete" and plan.resource.soft_delete,
     )
     if is_update and statements.lock is not None and not targets and shown is None:
-        at_once = compile_at_once(plan, statements.lock, statements.links)
-        statements = msgspec.structs.replace(statements, at_once=at_once)
+        pipelined = compile_pipelined(plan, statements.lock, statements.links)
+        statements = msgspec.structs.replace(statements, pipelined=pipelined)
     if row is None or statements.free_ids or statements.keeps_row or _needs_transaction(plan, shown):
         return statements
     return msgspec.structs.replace(statements, alone=_alone(plan, shown))

@@ -42,8 +42,8 @@ class ReadStatements(msgspec.Struct, frozen=True):
     branches: the related rows of each branch, in pre-order. None if a branch needs no rows, or if they come with the
         primary rows.
     parent: finds the resource that the path names. Only for related rows.
-    at_once: primary and branches in one statement, for a read without a snapshot of its own. None if it would only have
-        the primary rows.
+    combined: primary and branches in one statement, for a read without a snapshot of its own. None if it would only
+        have the primary rows.
     """
 
     primary: Statement
@@ -51,11 +51,11 @@ class ReadStatements(msgspec.Struct, frozen=True):
     count: Statement | None
     branches: tuple[Statement | None, ...]
     parent: Statement | None
-    at_once: Statement | None
+    combined: Statement | None
 
     def all(self) -> Iterator[Statement]:
         """Return the statements that are not None."""
-        for statement in (self.primary, self.count, self.parent, self.at_once, *self.branches):
+        for statement in (self.primary, self.count, self.parent, self.combined, *self.branches):
             if statement is not None:
                 yield statement
 
@@ -69,11 +69,11 @@ def compile_read(plan: ReadPlan) -> ReadStatements:
         count=_count(plan),
         branches=tuple(_branches(plan.node)),
         parent=_parent(plan),
-        at_once=_at_once(plan) if plan.answers_writes and _can_read_at_once(plan.node) else None,
+        combined=_combined(plan) if plan.answers_writes and _can_combine(plan.node) else None,
     )
 
 
-def _can_read_at_once(root: Node) -> bool:
+def _can_combine(root: Node) -> bool:
     """Return whether there is more than one part, and their columns fit into one row."""
     widths = [row_width(node, branch) + 1 for node, branch in nodes(root) if branch is None or branch.needs_rows]
     return len(widths) > 1 and sum(widths) <= MAX_COLUMNS
@@ -331,7 +331,7 @@ def _is_any(rows: Rows, key: Key, array: Term) -> Criterion:
     return is_any_key(columns_of(rows.alias), key, array)
 
 
-def _at_once(plan: ReadPlan) -> Statement:
+def _combined(plan: ReadPlan) -> Statement:
     """Return one statement for all rows of the answer to a write. So they are of one snapshot, at any isolation level.
     The primary rows are one resource, or a page of linkage in the order of the ids.
 

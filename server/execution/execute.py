@@ -159,13 +159,13 @@ async def _primary(
     )
 
 
-async def run_read_at_once(connection: Connection, read: PreparedRead, sent: Arguments, engine: Engine) -> ReadResult:
+async def run_combined_read(connection: Connection, read: PreparedRead, sent: Arguments, engine: Engine) -> ReadResult:
     """Read the answer to a write in one statement, because its transaction has no snapshot.
 
     Raises PageError, TooManyIncluded, AnswerTooLarge.
     """
     _check_cursor(read, sent)
-    statement = read.ready.statements.at_once
+    statement = read.ready.statements.combined
     if statement is None:
         result = await run_read(connection, read, sent, engine)
         assert result is not None

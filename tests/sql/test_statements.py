@@ -258,9 +258,9 @@ def test_a_document_of_one_resource_at_once(io_loop: IOLoop, corner_url: str) ->
 
     async def run(connection: asyncpg.Connection[Any]) -> dict[str, Any]:
         query = "include=articles.tags,profile,desk&fields[author]=&fields[article]=&fields[tag]=name"
-        at_once = compile_read(read_resource("author", query).plan).at_once
-        assert at_once is not None
-        rows = [tuple(row) for row in await connection.fetch(at_once.sql, 1)]
+        combined = compile_read(read_resource("author", query).plan).combined
+        assert combined is not None
+        rows = [tuple(row) for row in await connection.fetch(combined.sql, 1)]
         return {"rows": {tuple(value for value in row if value is not None) for row in rows}}
 
     assert io_loop.run_sync(lambda: refusals(corner_url, run)) == {

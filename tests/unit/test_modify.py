@@ -73,7 +73,7 @@ ATTACH = 'UPDATE "corner"."articles" SET "editor_id"=$1 WHERE "id"=ANY($2) AND "
         ),
     ],
 )
-def test_links_at_once(mode: LinkMode, changes: list[str], done: str) -> None:
+def test_pipelined_links(mode: LinkMode, changes: list[str], done: str) -> None:
     write = link("author", "1", "edited", mode, linkage_of([("article", "a")]))
     statements = compile_write(write.plan)
     check = (
@@ -83,12 +83,12 @@ def test_links_at_once(mode: LinkMode, changes: list[str], done: str) -> None:
     assert statements.lock is not None
     assert statements.links[0].lock is not None
     locks = [statements.lock.sql, statements.links[0].lock.sql]
-    assert [one.sql for one in statements.at_once] == [*locks, *changes, check]
+    assert [one.sql for one in statements.pipelined] == [*locks, *changes, check]
 
 
 @pytest.mark.parametrize(("name", "target"), [("tags", [("tag", "1")]), ("editor", ("author", "1"))])
-def test_other_links_are_not_written_at_once(name: str, target: Any) -> None:
-    assert compile_write(link("article", "a", name, "replace", linkage_of(target)).plan).at_once == ()
+def test_other_links_are_not_pipelined(name: str, target: Any) -> None:
+    assert compile_write(link("article", "a", name, "replace", linkage_of(target)).plan).pipelined == ()
 
 
 def test_a_write_of_links_has_one_shape_for_any_number_of_links() -> None:

@@ -176,7 +176,7 @@ def test_rows_related_to_one_parent(type_name: str, relationship: str, kind: str
 
 def test_a_document_of_one_resource_in_one_statement() -> None:
     plan = read_resource("tag", "include=articles.author&fields[tag]=&fields[article]=&fields[author]=").plan
-    statement = compile_read(plan).at_once
+    statement = compile_read(plan).combined
     tags = '"tags" "t0" WHERE "t0"."id"=$1'
     articles = (
         '"corner"."articles" "t0" JOIN "corner"."article_tags" "t1" ON "t1"."article_id"="t0"."id"'
@@ -195,12 +195,12 @@ def test_a_document_of_one_resource_in_one_statement() -> None:
 
 def test_a_row_has_a_limited_number_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Includes beyond the limit are read by separate statements."""
-    united, joined, at_once = "include=articles&page[size]=7", "include=author&page[size]=7", "include=articles.author"
+    united, joined, combined = "include=articles&page[size]=7", "include=author&page[size]=7", "include=articles.author"
     assert read_collection("author", united).plan.united is not None
     assert read_collection("article", joined).plan.node.branches[0].is_joined
-    assert compile_read(read_resource("tag", at_once).plan).at_once is not None
+    assert compile_read(read_resource("tag", combined).plan).combined is not None
     for module in (planner, select):
         monkeypatch.setattr(module, "MAX_COLUMNS", 6)
     assert read_collection("author", united).plan.united is None
     assert not read_collection("article", joined).plan.node.branches[0].is_joined
-    assert compile_read(read_resource("tag", at_once).plan).at_once is None
+    assert compile_read(read_resource("tag", combined).plan).combined is None

@@ -20,7 +20,7 @@ from serializers.errors import answer_too_large
 from serializers.operations import POINTER, Operation
 from server.engine import Engine, PreparedRead, PreparedWrite
 from server.execution.arguments import Arguments
-from server.execution.execute import ReadResult, check_parent, check_size, read_rows, result_of, run_read_at_once
+from server.execution.execute import ReadResult, check_parent, check_size, read_rows, result_of, run_combined_read
 from server.execution.writes.outcomes import WrittenRow
 from server.postgres.connection import Connection
 
@@ -93,7 +93,7 @@ class ReadBack(Answer[tuple[Any, ReadResult | None]]):
         self._may_be_hidden = hides(write.resource, context)
         self.is_sure = node is not None and not node.computed and engine.has_room_for_rows
         if read.plan.is_linkage and not self._may_be_hidden and _is_small_page(read, engine):
-            self.last = read.ready.statements.at_once or read.ready.statements.primary
+            self.last = read.ready.statements.combined or read.ready.statements.primary
 
     async def read_last(self, connection: Connection, row_id: Any) -> None:
         self.result = row_id, await self._read_result(connection, row_id)
@@ -124,7 +124,7 @@ class ReadBack(Answer[tuple[Any, ReadResult | None]]):
         read = self._read
         sent = Arguments(read.values, self._context.values, row_id)
         try:
-            result = await run_read_at_once(connection, read, sent, self._engine)
+            result = await run_combined_read(connection, read, sent, self._engine)
             if self._may_be_hidden and not result.rows[0]:
                 if read.plan.scope is None:
                     return None

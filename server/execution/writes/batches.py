@@ -83,13 +83,13 @@ def _alone(write: PreparedWrite, shown: Node | None, engine: Engine, context: Va
     if planned is None or planned.has_lids or write.is_hooked or write.resource.hooks.after_commit is not None:
         return None
     statements = engine.statements.of_write(planned.plan, shown)
-    if statements.at_once:
-        return _at_once(planned, statements.at_once, engine)
+    if statements.pipelined:
+        return _pipelined(planned, statements.pipelined, engine)
     alone = statements.alone
     return None if alone is None else Single(alone.sql, Arguments(planned.values, context).of(alone), [planned], ())
 
 
-def _at_once(planned: PlannedWrite, statements: Sequence[Statement], engine: Engine) -> Single | None:
+def _pipelined(planned: PlannedWrite, statements: Sequence[Statement], engine: Engine) -> Single | None:
     """Return the statements of a write of a to-many that are sent together, or None if its values have no text, or if
     an UPDATE of no rows might do something: in a transaction it is left out."""
     plan, [link] = planned.plan, planned.plan.links

@@ -128,7 +128,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
     async def _fetch_single(self, connection: Connection, single: Single, answer: Answer[Result]) -> Row | None:
         try:
             if single.before:
-                return await self._fetch_at_once(connection, single, answer)
+                return await self._fetch_pipelined(connection, single, answer)
             return await connection.fetchrow(single.sql, *single.values)
         except Exception as error:
             if len(single.writes) > 1 or (single.before and is_refusal(error)):
@@ -137,7 +137,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
                 return None
             raise_as(translate_write_error(error, single.writes[0], self.engine), error)
 
-    async def _fetch_at_once(self, connection: Connection, single: Single, answer: Answer[Result]) -> Row | None:
+    async def _fetch_pipelined(self, connection: Connection, single: Single, answer: Answer[Result]) -> Row | None:
         """Send all statements of a write together, with that of the answer."""
         read = answer.last
         # Before the first one is sent, because the driver ends a transaction when it asks for unknown types.

@@ -1,5 +1,5 @@
-"""Compiles a write of a to-many whose key is in the related rows, as statements that are sent together. For PostgreSQL
-they are one transaction, in one round trip.
+"""Compiles a write of a to-many whose key is in the related rows, as a pipeline: statements that are sent without
+waiting for their results. For PostgreSQL they are one transaction, in one round trip.
 
 Nobody looks at their results in between. So the last one fails if the result is not what was meant: a related row does
 not exist, or a trigger has changed it. Then nothing is written, and the statements of `links.py` find out what to
@@ -20,7 +20,7 @@ from querybuild.sql.links import KEYS, ROW, LinkStatements, foreign_key_of
 from querybuild.sql.statement import Statement
 
 
-def compile_at_once(plan: WritePlan, lock: Statement, links: tuple[LinkStatements, ...]) -> tuple[Statement, ...]:
+def compile_pipelined(plan: WritePlan, lock: Statement, links: tuple[LinkStatements, ...]) -> tuple[Statement, ...]:
     """Return the statements, or none if the write is another one, or depends on rules. lock: locks the written row.
 
     The row is locked before the related rows, as in `locks.py`. The value of the slot `keys` is the number of related
