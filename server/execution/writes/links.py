@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from querybuild.declarations.resource import link_of
 from querybuild.errors import Errors, RequiredLink, not_allowed, raise_all, related_not_found
 from querybuild.planning.changes import PlannedWrite
@@ -25,86 +27,99 @@ from server.execution.writes.locks import fetch_locked
 from server.postgres.connection import Connection
 
 
-async def write_link(
-    connection: Connection,
-    write: PlannedWrite,
-    link: LinkWrite,
-    statements: LinkStatements,
-    sent: Arguments,
-    row_id: Any,
-    rows: Sequence[Row] | None,
-    principal: Principal,
-    check: Callable[[], None],
-) -> list[Any]:
+class LinkTask(msgspec.Struct, frozen=True, eq=False):
+    """The write of one link of a row, with what its statements need. row_id: the id of the row."""
+
+    connection: Connection
+    write: PlannedWrite
+    link: LinkWrite
+    statements: LinkStatements
+    sent: Arguments
+    row_id: Any
+    principal: Principal
+
+    def values_of(self, statement: Statement, leaving: Sequence[Any] = ()) -> list[Any]:
+        """Return the values of a statement. leaving: the ids of the related rows that lose their key."""
+        return self.sent.of(statement, keys=leaving, row=self.row_id)
+
+
+async def write_link(task: LinkTask, rows: Sequence[Row] | None, check: Callable[[], None]) -> list[Any]:
     """Write one link. rows: the related rows, as the statement `lock` returns them, if they are locked already. check:
     called when these are known, and before anything else is checked. Returns the ids of the related rows whose keys
     have changed."""
-
-    def values_of(statement: Statement) -> list[Any]:
-        return sent.of(statement, keys=leaving if is_linked else repeated(leaving), row=row_id)
-
-    is_linked = link_of(link.relationship) is not None
-    leaving: list[Any] = []
+    link, sent = task.link, task.sent
     wanted: list[Any] = sent.request[link.slot]
-    named = frozenset(wanted)
+    is_linked = link_of(link.relationship) is not None
     if not is_linked:
         request = (*sent.request[: link.slot], repeated(wanted), *sent.request[link.slot + 1 :])
-        sent = Arguments(request, sent.context, sent.path)
+        task = msgspec.structs.replace(task, sent=Arguments(request, sent.context, sent.path))
     if rows is None:
-        lock = statements.lock
-        rows = [] if lock is None else await fetch_locked(connection, lock, values_of(lock))
+        lock = task.statements.lock
+        rows = [] if lock is None else await fetch_locked(task.connection, lock, task.values_of(lock))
     check()
     if link.mode != "remove":
-        _check_exists(write, link, wanted, {row[0] for row in rows})
-    leaving = [row[0] for row in rows if _leaves(link, row, row_id, named)]
-    joins = not is_linked and link.mode != "remove"
-    joining = [row[0] for row in rows if row[1] != row_id and row[0] in named] if joins else []
+        _check_exists(task.write, link, wanted, {row[0] for row in rows})
+    return await (_write_rows(task, wanted) if is_linked else _write_keys(task, wanted, rows))
+
+
+async def _write_rows(task: LinkTask, wanted: Sequence[Any]) -> list[Any]:
+    """Remove and create rows of a link table. These are not locked, so it is not known whether links will be
+    removed."""
+    statements = task.statements
+    if statements.detach is not None:
+        await _change_links(task, statements.detach, statements.is_detached, None)
+    if statements.attach is not None and wanted:
+        await _change_links(task, statements.attach, statements.is_attached, len(wanted))
+    return []
+
+
+async def _write_keys(task: LinkTask, wanted: Sequence[Any], rows: Sequence[Row]) -> list[Any]:
+    """Change keys of the related rows, which are locked. Returns the ids of those that change."""
+    write, link, detach, attach = task.write, task.link, task.statements.detach, task.statements.attach
+    named = frozenset(wanted)
+    leaving = [row[0] for row in rows if _leaves(link, row, task.row_id, named)]
+    joining = [row[0] for row in rows if row[1] != task.row_id and row[0] in named] if link.mode != "remove" else []
     if link.rows.rights:
-        _check_rights(write, link, rows, frozenset(leaving + joining), principal)
+        _check_rights(write, link, rows, frozenset(leaving + joining), task.principal)
     if leaving and not link.is_detachable:
         raise _required_link(write, link, leaving)
-    detach, attach, detached = statements.detach, statements.attach, None
+    keys, detached = repeated(leaving), None
     if detach is not None and leaving and joining:
-        detached = await connection.send_ahead(detach.sql, values_of(detach))
-    # Rows of a link table are not locked, so it is not known whether links will be removed.
-    elif detach is not None and (leaving or is_linked):
-        expected = None if is_linked else len(leaving)
-        await _change_links(connection, write, link, detach, statements.is_detached, None, values_of, expected)
-    if attach is not None and wanted and (is_linked or joining):
-        expected = len(wanted) if is_linked else len(joining)
-        checks = statements.is_attached, statements.is_referable
-        await _change_links(connection, write, link, attach, *checks, values_of, expected)
+        detached = await task.connection.send_ahead(detach.sql, task.values_of(detach, keys))
+    elif detach is not None and leaving:
+        await _change_links(task, detach, None, len(leaving), keys)
+    if attach is not None and joining:
+        await _change_links(task, attach, None, len(joining))
     if detached is not None and detached.count != len(leaving):
         raise not_written(write, slot_pointer(write, link.slot))
-    return [] if is_linked else leaving + joining
+    return leaving + joining
 
 
 async def _change_links(
-    connection: Connection,
-    write: PlannedWrite,
-    link: LinkWrite,
-    change: Statement,
-    check: Statement | None,
-    is_referable: Statement | None,
-    values_of: Callable[[Statement], list[Any]],
-    expected: int | None,
+    task: LinkTask, change: Statement, check: Statement | None, expected: int | None, leaving: Sequence[Any] = ()
 ) -> None:
-    """Run a statement that creates or removes links. check: returns a row if links are missing or left. is_referable:
-    returns no row if the owner has no value to refer to. expected: how many rows change without concurrent writes of
-    the same links, None if this is not known. Raises Conflict, NotWritten if a trigger cancels a change."""
+    """Run a statement that creates or removes links. check: returns a row if links are missing or left. expected: how
+    many rows change without concurrent writes of the same links, None if this is not known. Raises Conflict,
+    NotWritten if a trigger cancels a change."""
+    connection, link, statements = task.connection, task.link, task.statements
     # Links of a concurrent write may be invisible to the first statement. The second one sees them.
     for _ in range(2):
-        changed = int((await connection.execute(change.sql, *values_of(change))).rpartition(" ")[2])
+        changed = int((await connection.execute(change.sql, *task.values_of(change, leaving))).rpartition(" ")[2])
         if changed == expected:
             return
         if check is None:
             break
-        if await connection.fetchval(check.sql, *values_of(check)) is None:
+        if not await _is_there(task, check):
             return
-    pointer = slot_pointer(write, link.slot)
-    if is_referable is not None and await connection.fetchval(is_referable.sql, *values_of(is_referable)) is None:
-        raise Conflict(f"This {link.resource.type} has no value that the relationship can refer to.", pointer=pointer)
-    raise not_written(write, pointer)
+    pointer, is_referable = slot_pointer(task.write, link.slot), statements.is_referable
+    if change is statements.attach and is_referable is not None and not await _is_there(task, is_referable):
+        detail = f"This {link.resource.type} has no value that the relationship can refer to."
+        raise Conflict(detail, pointer=pointer)
+    raise not_written(task.write, pointer)
+
+
+async def _is_there(task: LinkTask, statement: Statement) -> bool:
+    return await task.connection.fetchval(statement.sql, *task.values_of(statement)) is not None
 
 
 def _check_exists(write: PlannedWrite, link: LinkWrite, wanted: Sequence[Any], existing: set[Any]) -> None:

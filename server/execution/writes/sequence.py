@@ -21,7 +21,7 @@ from server.engine import Engine
 from server.execution.arguments import Arguments
 from server.execution.refusals import translate_write_error
 from server.execution.writes.free_ids import insert_with_free_id
-from server.execution.writes.links import write_link
+from server.execution.writes.links import LinkTask, write_link
 from server.execution.writes.locks import fetch_locked, fetch_locked_row
 from server.execution.writes.outcomes import (
     AbsentRow,
@@ -196,19 +196,10 @@ class _Sequence:
         """Write the links, and return the related rows that have to be checked."""
         found: list[tuple[LinkWrite, Sequence[Any]]] = []
         for place, (link, statements) in enumerate(zip(self._plan.links, self._statements.links, strict=True)):
-            related, principal = self._related.get(place), self._principal
+            related, write = self._related.get(place), self._write
+            task = LinkTask(self._connection, write, link, statements, self._sent, row_id, self._principal)
             try:
-                changed = await write_link(
-                    self._connection,
-                    self._write,
-                    link,
-                    statements,
-                    self._sent,
-                    row_id,
-                    related,
-                    principal,
-                    self._check_locked,
-                )
+                changed = await write_link(task, related, self._check_locked)
                 if link.checked is not None and changed:
                     found.append((link, changed))
             except asyncpg.PostgresError as error:
