@@ -440,20 +440,15 @@ CUSTOM_PLANS = {"plan_cache_mode": "force_custom_plan"}
 
 
 async def open_database(
-    url: str,
-    settings: Settings,
-    size: int,
-    telemetry: Telemetry | None = None,
-    *,
-    plans_depend_on_role: bool = False,
+    url: str, settings: Settings, size: int, telemetry: Telemetry | None = None, *, plans_depend_on_role: bool = False
 ) -> Database:
     """Open the database, with a pool of `size` connections, and a spare one if clients may borrow. telemetry: the
     worker's. plans_depend_on_role: whether statements are planned each time. Raises asyncpg's errors if the database
     cannot be reached."""
     telemetry = telemetry or Telemetry(settings)
     session = _session(settings)
-    if plans_depend_on_role:
-        session["server_settings"] |= CUSTOM_PLANS if settings.pooler != "transaction" else {}
+    if plans_depend_on_role and settings.pooler != "transaction":
+        session["server_settings"] |= CUSTOM_PLANS
 
     async def begin(connection: Any) -> None:
         connection.on_open(telemetry)
