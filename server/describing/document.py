@@ -55,33 +55,59 @@ Documents are those of [JSON:API](https://jsonapi.org/format/1.0/).
 
 def describe(engine: Engine, context: Context, custom: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
     """Return the document. custom: the paths of custom routes."""
-    settings, catalog = engine.settings, engine.view_of(context).catalog
+    settings, api = engine.settings, _api(engine, context)
+    describer = Describer(
+        api,
+        engine.context_of(ANONYMOUS).access.refused,
+        is_open=engine.is_open,
+        has_bearer=settings.takes_tokens,
+        is_read_only=settings.read_only,
+    )
+    return _pruned(
+        {
+            "openapi": VERSION,
+            "info": {"title": settings.api_title, "version": settings.api_version, "description": _HINTS},
+            "servers": [{"url": engine.base_url or "/"}],
+            "tags": [_tag(resource) for resource in api.catalog],
+            "paths": _paths(engine, describer, custom),
+            # After the paths, which add to them.
+            "components": _components(engine, describer),
+        }
+    )
+
+
+def _api(engine: Engine, context: Context) -> Api:
+    """Return the API as the principal sees it."""
     limits = {
         (resource.type, attribute.name): limit
         for resource in engine.catalog
         for attribute in resource.attributes
         if (limit := engine.schema.limits.get(attribute)) is not None
     }
-    api = Api(catalog, context.access, engine.limits, limits)
-    refused = engine.context_of(ANONYMOUS).access.refused
-    describer = Describer(
-        api,
-        refused,
-        is_open=engine.is_open,
-        has_bearer=settings.takes_tokens,
-        is_read_only=settings.read_only,
-    )
-    schemas = document_schemas(api) | filter_schemas(api)
-    paths: Paths = {}
-    for path, shape in engine.fixed_paths.items():
-        if shape in _FIXED:
-            paths[path] = {"get": _fixed_operation(shape, describer)}
-    paths |= describer.paths() | function_paths(api, describer, is_authenticated=engine.has_authentication)
-    if settings.operations_path:
-        paths |= describer.atomic(settings.operations_path)
-        schemas |= atomic_schemas(api, settings.max_operations)
+    return Api(engine.view_of(context).catalog, context.access, engine.limits, limits)
+
+
+def _paths(engine: Engine, describer: Describer, custom: Iterable[Mapping[str, Any]]) -> Paths:
+    """Return the paths, and add what several of them share to the components of the describer."""
+    paths: Paths = {
+        path: {"get": _fixed_operation(shape, describer)}
+        for path, shape in engine.fixed_paths.items()
+        if shape in _FIXED
+    }
+    paths |= describer.paths() | function_paths(describer.api, describer, is_authenticated=engine.has_authentication)
+    if engine.settings.operations_path:
+        paths |= describer.atomic(engine.settings.operations_path)
     for described in custom:
         paths |= described
+    return paths
+
+
+def _components(engine: Engine, describer: Describer) -> dict[str, Any]:
+    """Return the components of all paths."""
+    settings, api = engine.settings, describer.api
+    schemas = document_schemas(api) | filter_schemas(api)
+    if settings.operations_path:
+        schemas |= atomic_schemas(api, settings.max_operations)
     components: dict[str, Any] = {
         "schemas": schemas | describer.schemas,
         "parameters": parameters(api),
@@ -91,16 +117,7 @@ def describe(engine: Engine, context: Context, custom: Iterable[Mapping[str, Any
     }
     if settings.takes_tokens:
         components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
-    return _pruned(
-        {
-            "openapi": VERSION,
-            "info": {"title": settings.api_title, "version": settings.api_version, "description": _HINTS},
-            "servers": [{"url": engine.base_url or "/"}],
-            "tags": [_tag(resource) for resource in catalog],
-            "paths": paths,
-            "components": components,
-        }
-    )
+    return components
 
 
 def _pruned(document: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from tornado.web import HTTPError
 from querybuild.declarations.hooks import Written
 from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError, raise_as
+from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.context import Context
 from querybuild.planning.rows import Row
 from querybuild.sql.modify import may_meet_taken_ids
@@ -177,26 +178,12 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
 
         try:
             result = await self.client.run(self.database.write(run, committing=self.client.shield))
-        except Missing as error:
-            # With several writes, an earlier one may have removed the row.
-            if len(writes) == 1 and await self._is_there(error):
-                raise error.cancelled() from error
-            raise
         except NoFreeId:
-            planned = last.planned if last is not None else []
-            if is_sequence_exhausted or not any(may_meet_taken_ids(write.plan) for write in planned):
+            if is_sequence_exhausted or not any(may_meet_taken_ids(write.plan) for write in _planned(last)):
                 raise
             return await self._run_transaction(writes, answer, is_sequence_exhausted=True)
-        except asyncpg.PostgresError as error:
-            # A deferred constraint failed at the commit, or a statement that only locks or reads.
-            planned = last.planned if last is not None else []
-            translated = translate_commit_error(error, planned, self.engine)
-            if isinstance(translated, (ApiError, HTTPError)):
-                answer.refused(translated, range(len(writes)))
-            raise_as(translated, error)
-        except (Conflict, DatabaseForbids, DatabaseRule) as error:
-            answer.refused(error, range(len(writes)))
-            raise
+        except (Missing, asyncpg.PostgresError, Conflict, DatabaseForbids, DatabaseRule) as error:
+            raise_as(await self._refusal(error, writes, answer, _planned(last)), error)
         batches = last.written if last is not None else []
         try:
             if self.on_commit is not None:
@@ -205,6 +192,24 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
             for resource, written in batches:
                 await _after_commit(resource, written)
         return result
+
+    async def _refusal(
+        self,
+        error: Exception,
+        writes: Sequence[PreparedWrite],
+        answer: Answer[Result],
+        planned: Sequence[PlannedWrite],
+    ) -> Exception:
+        """Return what is raised for an error of a transaction that was rolled back."""
+        if isinstance(error, Missing):
+            # With several writes, an earlier one may have removed the row.
+            return error.cancelled() if len(writes) == 1 and await self._is_there(error) else error
+        if isinstance(error, asyncpg.PostgresError):
+            # A deferred constraint failed at the commit, or a statement that only locks or reads.
+            error = translate_commit_error(error, planned, self.engine)
+        if isinstance(error, (ApiError, HTTPError)):
+            answer.refused(error, range(len(writes)))
+        return error
 
     async def _is_there(self, missing: Missing) -> bool:
         """Whether the row exists after the rollback. Then a trigger has hidden it from its view, and has cancelled the
@@ -220,6 +225,11 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
 _UNDONE = (asyncpg.DivisionByZeroError, asyncpg.FeatureNotSupportedError)
 """Errors after which a write runs in a transaction: our own division by zero, which says that a trigger has cancelled
 the write, and tables with rules, which WITH cannot write."""
+
+
+def _planned(transaction: Transaction | None) -> Sequence[PlannedWrite]:
+    """Return the writes that a transaction has planned so far."""
+    return () if transaction is None else transaction.planned
 
 
 async def _after_commit(resource: Resource, written: list[Written]) -> None:
