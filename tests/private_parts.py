@@ -51,6 +51,7 @@ DELEGATE = "server/http/request.py"
 BASE = "server/handlers/base.py"
 IDENTIFYING = "server/handlers/identifying.py"
 RECEIVING = "server/handlers/receiving.py"
+SENDING = "server/handlers/sending.py"
 READING = "server/handlers/reading.py"
 WRITING = "server/handlers/writing.py"
 CUSTOM = "server/handlers/custom.py"
@@ -93,13 +94,13 @@ PARTS = [
     Part(
         HANDLER,
         "_headers",
-        (BASE, IDENTIFYING, WRITING),
+        (BASE, IDENTIFYING, SENDING, WRITING),
         "the headers of the answer, which are set without a check of values",
     ),
-    Part(HANDLER, "_write_buffer", (BASE, CUSTOM), "the pieces of the body that are not sent yet"),
+    Part(HANDLER, "_write_buffer", (SENDING, CUSTOM), "the pieces of the body that are not sent yet"),
     Part(HANDLER, "_headers_written", (BASE, READING, CUSTOM), "whether an error document can still be sent"),
-    Part(HANDLER, "_finished", (BASE, READING), "whether the answer is complete; set when it is given up"),
-    Part(HANDLER, "_auto_finish", (BASE,), "switched off while a thread compresses the answer"),
+    Part(HANDLER, "_finished", (BASE, SENDING, READING), "whether the answer is complete; set when it is given up"),
+    Part(HANDLER, "_auto_finish", (SENDING,), "switched off while a thread compresses the answer"),
     Part(HANDLER, "ui", (RECEIVING,), "part of a reference cycle, which tornado breaks only when it answers"),
     Part(
         "tornado.web.OutputTransform",

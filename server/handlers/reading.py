@@ -98,7 +98,7 @@ class ReadingHandler(PipelineHandler):
             raise resource_not_found(reading.shape.resource.type, self.route.id)
         try:
             pace = ALONE if result.count <= SHARED.short_rows else await self._long_pace()
-            document = self.document(prepared, result, links, None, self.engine.settings.max_answer_bytes, pace, parent)
+            document = self.document(prepared, result, links, None, parent, self.engine.settings.max_answer_bytes, pace)
             pieces = None if isinstance(document, bytes) else await self._run_steps(document)
         except AnswerTooLarge as error:
             if not prepared.is_unpaginated:
@@ -222,9 +222,9 @@ class ReadingHandler(PipelineHandler):
         result: ReadResult,
         links: dict[str, str],
         meta: Meta | None = None,
+        parent: str | None = None,
         max_bytes: int = sys.maxsize,
         pace: Pace = ALONE,
-        parent: str | None = None,
     ) -> Document:
         """Return the document of a read. links, meta: those that the document has besides `self` and the pages. parent:
         what cursors belong to. None: the id of the path."""
