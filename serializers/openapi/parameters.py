@@ -56,12 +56,16 @@ def parameter_refs(accepts: frozenset[str], shown: Resource, linkage: Relationsh
 _INCLUDE = "Related resources, by paths of relationships."
 
 
+_FILTER = [{"name": "id", "op": "isnot", "val": None}]
+"""A filter for all resources, as an example."""
+
+
 def _filter(resource: Resource, api: Api) -> JsonSchema:
     return {
         "name": "filter",
         "in": "query",
         "description": "What resources must meet: filter objects and groups.",
-        "content": {"application/json": {"schema": ref(component(resource.type, "filter")), "example": []}},
+        "content": {"application/json": {"schema": ref(component(resource.type, "filter")), "example": _FILTER}},
     }
 
 

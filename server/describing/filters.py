@@ -31,7 +31,7 @@ def filter_schemas(api: Api) -> Schemas:
         found[component(resource.type, "comparison")] = {"anyOf": comparisons}
         found[component(resource.type, "condition")] = {"anyOf": [own, *_relations(resource), groups]}
         nodes: JsonSchema = {"type": "array", "items": ref(component(resource.type, "condition"))}
-        found[component(resource.type, "filter")] = {"anyOf": [nodes, nodes["items"]]}
+        found[component(resource.type, "filter")] = {"anyOf": [nodes["items"], nodes]}
     return found | {name: json.loads(text) for text, name in names.items()}
 
 

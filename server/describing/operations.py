@@ -117,9 +117,7 @@ class Describer:
             for route in _declared_routes(resource):
                 operations = self._operations(route)
                 if operations:
-                    ids = [] if route.shape is Shape.COLLECTION else [ref(id_parameter(resource), "parameters")]
-                    shared = ids + _taken_out(operations)
-                    found[route.path] = ({"parameters": shared} if shared else {}) | operations
+                    found[route.path] = operations
         return found
 
     def atomic(self, path: str) -> Paths:
@@ -187,7 +185,9 @@ class Describer:
         }
         if relationship is not None and relationship.description:
             found["description"] = relationship.description
-        parameters = list(parameter_refs(row.accepts, shown, linkage))
+        # Swagger UI shows those of a path without their names.
+        ids = [] if route.shape is Shape.COLLECTION else [ref(id_parameter(resource), "parameters")]
+        parameters = ids + list(parameter_refs(row.accepts, shown, linkage))
         if parameters:
             found["parameters"] = parameters
         if kind.sends:
@@ -232,16 +232,6 @@ class Describer:
         if kind.action == "update" and kind.answer and not self.is_open:
             found["204"] = response(204, {})
         return found
-
-
-def _taken_out(operations: JsonSchema) -> list[JsonSchema]:
-    """Take the parameters that all operations of a path have out of these operations, and return them."""
-    first, *others = [operation.get("parameters", []) for operation in operations.values()]
-    shared = [one for one in first if all(one in some for some in others)]
-    for operation in operations.values():
-        own = [one for one in operation.pop("parameters", []) if one not in shared]
-        operation |= {"parameters": own} if own else {}
-    return shared
 
 
 def _declared_routes(resource: Resource) -> Iterator[DeclaredRoute]:

@@ -1,6 +1,12 @@
 "use strict";
 
 // The document is beside the page, below any prefix.
+// The viewer has a dark style, and leaves the choice to the page.
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const choose = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
+dark.addEventListener("change", choose);
+choose();
+
 SwaggerUIBundle({
   url: new URL("openapi.json", document.location.href).href,
   dom_id: "#page",

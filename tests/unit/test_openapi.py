@@ -16,6 +16,7 @@ from querybuild.declarations.operators import operator_names
 from querybuild.declarations.types import ColumnType
 from querybuild.errors import ApiError
 from querybuild.principal import ANONYMOUS, Principal
+from serializers.openapi.api import component
 from server.describing import descriptions
 from server.describing.document import describe
 from server.describing.operations import KINDS
@@ -136,7 +137,7 @@ def test_operations_are_those_that_the_declarations_allow(document: dict[str, An
         relationships=(ToMany("parts", THING.type, foreign_key="parent_id", methods=frozenset({"read", "add"})),),
     )
     found = described(Catalog([limited]), admin_port=1, openapi=False)["paths"]
-    shown = {path: sorted(set(item) - {"parameters"}) for path, item in found.items()}
+    shown = {path: sorted(item) for path, item in found.items()}
     assert shown == {
         "/": ["get"],
         "/things": ["get"],
@@ -144,8 +145,8 @@ def test_operations_are_those_that_the_declarations_allow(document: dict[str, An
         "/things/{id}/parts": ["get"],
         "/things/{id}/relationships/parts": ["get", "post"],
     }
-    assert set(document["paths"]["/things/{id}/relationships/maker"]) == {"parameters", "get"}
-    assert all(set(item) <= {"parameters", "get"} for item in described(built_in(), read_only=True)["paths"].values())
+    assert set(document["paths"]["/things/{id}/relationships/maker"]) == {"get"}
+    assert all(set(item) <= {"get"} for item in described(built_in(), read_only=True)["paths"].values())
 
 
 def test_fields_are_told_apart(document: dict[str, Any]) -> None:
@@ -216,6 +217,16 @@ def test_examples_fit_their_schemas(document: dict[str, Any]) -> None:
             [content] = body["content"].values()
             schemas = content["schema"] | {"components": whole["components"]}
             jsonschema_rs.Draft202012Validator(schemas, validate_formats=True).validate(content["example"])
+
+
+def test_examples_of_filters_fit_their_schemas() -> None:
+    keyed = Resource("pair", "/pairs", "pairs", id=Id(columns=("a", "b"), types=(INT, TEXT)))
+    for catalog in (built_in(), Catalog([THING, keyed])):
+        components = described(catalog)["components"]
+        for resource in catalog:
+            [content] = components["parameters"][component(resource.type, "filter")]["content"].values()
+            schemas = content["schema"] | {"components": components}
+            jsonschema_rs.Draft202012Validator(schemas).validate(content["example"])
 
 
 def test_filters_have_the_operators_of_each_attribute() -> None:
