@@ -1,8 +1,9 @@
-// The docs page in a browser: it shows the API, breaks no rule of its policy, and sends a request with a token.
+// The docs page in a browser: it shows the API, breaks no rule of its policy, and sends requests with a token.
 import assert from "node:assert/strict";
 import { chromium } from "playwright-core";
 
 const [, , baseUrl, executablePath, token = "", screenshot = ""] = process.argv;
+const FILTER = '{"name":"name","op":"ilike","val":"%a%"}';
 const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
 try {
   const page = await browser.newPage({ viewport: { width: 1200, height: 1000 } });
@@ -23,12 +24,13 @@ try {
   }
   await page.click(".opblock-tag[data-tag=computer]");
 
-  async function send(method, path) {
+  async function send(method, path, sent = path, filter = "") {
     const row = page.locator(`.opblock-${method}`, { has: page.locator(`[data-path="${path}"]`) }).first();
     await row.locator(".opblock-summary-control").click();
     await row.locator(".try-out__btn").click();
+    if (filter) await row.locator("tr[data-param-name=filter] input").fill(filter);
     const [request] = await Promise.all([
-      page.waitForRequest((one) => one.method() === method.toUpperCase() && new URL(one.url()).pathname === path),
+      page.waitForRequest((one) => one.method() === method.toUpperCase() && new URL(one.url()).pathname === sent),
       row.locator(".execute").click(),
     ]);
     const answer = await request.response();
@@ -36,15 +38,42 @@ try {
     return [request, answer];
   }
 
-  const [read, list] = await send("get", "/computers");
+  const [read, list] = await send("get", "/computers", "/computers", FILTER);
   assert.equal(list.status(), 200, await list.text());
   assert.equal(read.headers()["accept"], "application/vnd.api+json");
   assert.equal(read.headers()["authorization"], token ? `Bearer ${token}` : undefined);
+  assert.equal(new URL(read.url()).searchParams.get("filter"), FILTER);
   if (screenshot) await page.screenshot({ path: screenshot, fullPage: true });
   const [write, made] = await send("post", "/computers");
   assert.equal(made.status(), 201, await made.text());
   assert.equal(write.headers()["content-type"], "application/vnd.api+json");
   if (screenshot) await page.screenshot({ path: screenshot.replace(".", "-post."), fullPage: true });
+  const [linked, answered] = await send(
+    "patch", "/computers/{id}/relationships/owner", "/computers/1/relationships/owner",
+  );
+  assert.deepEqual(linked.postDataJSON(), { data: { type: "user", id: "1" } });
+  assert.ok([200, 404].includes(answered.status()), await answered.text());
+  if (answered.status() === 404) complaints.pop(); // The browser complains about each.
+  await page.click(".opblock-tag[data-tag=operations]");
+  const [several, done] = await send("post", "/operations");
+  assert.equal(done.status(), 200, await done.text());
+  assert.match(several.headers()["content-type"], /ext="https:\/\/jsonapi.org\/ext\/atomic"/);
+
+  // Of a large document it shows a part.
+  const whole = await (await page.request.get(`${baseUrl}/-/openapi.json`)).json();
+  const others = Object.entries(whole.paths).flatMap(([path, item]) =>
+    ["more", "still"].map((name) => [`/${name}${path}`, item]),
+  );
+  Object.assign(whole.paths, Object.fromEntries(others));
+  await page.route("**/openapi.json", (route) => route.fulfill({ json: whole }));
+  await page.goto("about:blank");
+  await page.goto(`${baseUrl}/-/docs#/computer`);
+  await page.waitForSelector("[data-path='/more/computers']");
+  assert.equal(await page.locator("[data-path='/users']").count(), 0);
+  await page.selectOption("#tags", "user");
+  await page.waitForSelector("[data-path='/users']");
+  assert.equal(await page.locator("[data-path='/computers']").count(), 0);
+  assert.match(page.url(), /#\/user$/);
   assert.deepEqual(complaints, []);
   assert.deepEqual([...hosts], [baseUrl]);
 } finally {
