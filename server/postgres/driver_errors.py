@@ -27,6 +27,9 @@ LOST = (pg.PostgresConnectionError, pg.AdminShutdownError, pg.CrashShutdownError
 """The connection broke during a statement. asyncpg raises an internal error if PostgreSQL has ended the session and the
 socket is not closed yet. A TimeoutError, which is an OSError, is one of them: no answer came in time."""
 
+FOREIGN_SERVER_DOWN = pg.ClientCannotConnectError
+"""PostgreSQL cannot connect to the server of a foreign table. Our own connection is whole, and nothing was done."""
+
 GONE = (
     *LOST,
     pg.CannotConnectNowError,
@@ -99,7 +102,7 @@ def describe_refusal(error: Exception) -> str:
 def is_lost(error: BaseException, connection: Connection) -> bool:
     """Return whether the error means that the connection is broken. Custom code can raise network errors of its own,
     and the driver raises an interface error if it knew already: for these the connection itself is asked."""
-    if isinstance(error, RETRYABLE):
+    if isinstance(error, (*RETRYABLE, FOREIGN_SERVER_DOWN)):
         return False
     if isinstance(error, (OSError, pg.InterfaceError)):
         return not is_open(connection) or connection.is_cancelling
@@ -154,6 +157,8 @@ def translate(error: Exception) -> Exception:
         return TooExpensive("The database would need too much room on disk for this request: ask for less at once.")
     if isinstance(error, (pg.InsufficientResourcesError, pg.PostgresSystemError)):
         return Unavailable("The database is short of room, memory or another resource; try again.")
+    if isinstance(error, FOREIGN_SERVER_DOWN):
+        return Unavailable("Another database, which has some of these rows, cannot be reached; try again.")
     if isinstance(error, GONE):
         return Unavailable("The database cannot be reached; try again.")
     return error

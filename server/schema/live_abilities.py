@@ -112,13 +112,14 @@ async def _sets_twice(connection: asyncpg.Connection[Any], sql: str) -> bool:
 
 
 async def _refused(connection: asyncpg.Connection[Any], statements: dict[Resource, str]) -> set[Resource]:
-    """Return the resources whose statements PostgreSQL cannot execute. A missing privilege says nothing about that."""
+    """Return the resources whose statements PostgreSQL cannot execute. A missing privilege says nothing about that, nor
+    does the server of a foreign table that is down."""
     refused = set()
     for resource in await Reader(connection).refused(statements):
         try:
             await connection.execute(f"EXPLAIN {statements[resource]}")
         except _CANNOT:
             refused.add(resource)
-        except asyncpg.InsufficientPrivilegeError:
+        except (asyncpg.InsufficientPrivilegeError, asyncpg.ClientCannotConnectError):
             pass
     return refused

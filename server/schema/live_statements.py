@@ -115,6 +115,9 @@ async def _explain(connection: asyncpg.Connection[Any], sql: str) -> None:
         await connection.execute(f"EXPLAIN {sql}")
     except asyncpg.InsufficientPrivilegeError:
         raise
+    except asyncpg.ClientCannotConnectError:
+        # The server of a foreign table is down for now. Requests for the other tables are answered.
+        pass
     except asyncpg.PostgresError as error:
         if isinstance(error, _GONE):
             raise
