@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -30,12 +32,14 @@ class IdType(msgspec.Struct, frozen=True, eq=False):
     id_text: selects the canonical text of a column, if the value of an id is this text.
     read_part: reads the part of an id with several parts, if that may be more texts. Unlike an id of one text, it may
         be empty, `.` or `..`: with its comma it is no such segment of a path.
+    text_of: returns the canonical text of a value of an attribute.
     """
 
     read: Callable[[str], Any]
     schema: JsonSchema
     id_text: Callable[[Term], Term] | None = None
     read_part: Callable[[str], Any] | None = None
+    text_of: Callable[[Any], str] = str
 
 
 def _no_id(text: str) -> Any:
@@ -118,6 +122,27 @@ def _moment_id(text: str) -> str:
     return text
 
 
+def _blanks_removed(value: Any) -> str:
+    return str(value).rstrip(" ")
+
+
+def _in_lower_case(value: Any) -> str:
+    return str(value).lower()
+
+
+def _numeric_text(value: Any) -> str:
+    """Return a number in digits, without zeros at the end of a fraction."""
+    if not isinstance(value, Decimal) or not value.is_finite():
+        return str(value)
+    digits = format(value, "f")
+    whole = digits.rstrip("0").rstrip(".") if "." in digits else digits
+    return "0" if whole in ("-0", "") else whole
+
+
+def _moment_text(value: Any) -> str:
+    return value.isoformat().replace("+00:00", "") + "Z" if isinstance(value, datetime) else str(value)
+
+
 def _lower(column: Term) -> Term:
     # The extension compares in the lower case of the database's collation, whatever that of the column is.
     return Template('lower(CAST({} AS TEXT) COLLATE "default")', column)
@@ -147,13 +172,16 @@ def _moment(column: Term) -> Term:
 
 _TEXT: JsonSchema = {"type": "string", "minLength": 1}
 TEXT_IDS = IdType(_not_empty(_text), _TEXT, read_part=_text)
-CHAR_IDS = IdType(_not_empty(_char), _TEXT | {"pattern": "[^ ]$"}, as_text, _char)
-CITEXT_IDS = IdType(_not_empty(_citext), _TEXT | {"pattern": "^[^A-Z]+$"}, _lower, _citext)
+CHAR_IDS = IdType(_not_empty(_char), _TEXT | {"pattern": "[^ ]$"}, as_text, _char, _blanks_removed)
+CITEXT_IDS = IdType(_not_empty(_citext), _TEXT | {"pattern": "^[^A-Z]+$"}, _lower, _citext, _in_lower_case)
 UUID_IDS = IdType(_uuid_id, {"type": "string", "format": "uuid"})
-NUMERIC_IDS = IdType(_numeric_id, {"type": "string", "pattern": f"^({_CANONICAL_NUMERIC})$"}, _trimmed)
+NUMERIC_IDS = IdType(
+    _numeric_id, {"type": "string", "pattern": f"^({_CANONICAL_NUMERIC})$"}, _trimmed, text_of=_numeric_text
+)
 DATE_IDS = IdType(_date_id, {"type": "string", "format": "date"}, _iso)
 _MOMENT: JsonSchema = {"type": "string", "format": "date-time"}
-TIMESTAMP_IDS, TIMESTAMPTZ_IDS = IdType(_moment_id, _MOMENT, _moment), IdType(_moment_id, _MOMENT, _utc)
+TIMESTAMP_IDS = IdType(_moment_id, _MOMENT, _moment, text_of=_moment_text)
+TIMESTAMPTZ_IDS = IdType(_moment_id, _MOMENT, _utc, text_of=_moment_text)
 """A column without time zone contains UTC."""
 
 

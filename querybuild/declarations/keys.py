@@ -124,6 +124,4 @@ def id_value(value: Any, column_type: ColumnType) -> Any:
     native, id_type = column_type.from_json(value), column_type.id_type
     if id_type.id_text is None or not isinstance(native, Decimal):
         return native
-    digits = format(native, "f")
-    whole = digits.rstrip("0").rstrip(".") if "." in digits else digits
-    return id_type.read("0" if whole in ("-0", "") else whole)
+    return id_type.read(id_type.text_of(native))

@@ -172,7 +172,10 @@ def served(request: pytest.FixtureRequest, serve: Serve) -> tuple[Api, Case]:
         id=Id(columns=case.columns("own"), types=types) if case.is_composite else Id("own_id", case.declared),
         client_ids=True,
         access=access,
-        attributes=(Attribute("name", TEXT, nullable=True),),
+        attributes=(
+            Attribute("name", TEXT, nullable=True),
+            *([Attribute("own", case.declared, column="own_id")] if case.is_composite else []),
+        ),
         relationships=(
             ToOne("parent", "thing", **case.to("parent")),
             ToMany("children", "thing", foreign_key=case.columns("parent")),
@@ -362,6 +365,12 @@ async def test_other_spellings(served: tuple[Api, Case]) -> None:
         shown = ",".join([f"CAST('{part}' AS {case.column})", *line])
         await api.sql(f"INSERT INTO links SELECT {stored}, {shown}")
     await check_reads(api, case)
+    for shown in (await api.get("/things?fields[thing]=name,own")).document["data"] if case.is_composite else ():
+        # An attribute of a part has the value as it is stored.
+        answer = await api.patch("/things/" + quote(shown["id"], safe=""), {"data": shown})
+        assert (answer.status, answer.document["data"]["attributes"]) == (200, shown["attributes"]), answer.body
+        again = await api.post("/things", {"data": shown})
+        assert (again.status, again.errors[0]["code"]) == (409, "conflict"), again.body
     for other in case.others:
         if other.strip():
             assert (await api.get("/things/" + quote(other, safe=""))).status == 404, other

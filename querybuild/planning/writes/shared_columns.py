@@ -12,6 +12,7 @@ from typing import Any
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.keys import Key, id_parts
 from querybuild.declarations.resource import Attribute, Resource, TableAbilities, ToOne, referring_key
+from querybuild.declarations.types import ColumnType
 from querybuild.errors import AttributeFault, BodyError, IdConflict, RelationshipFault
 from querybuild.planning.writes.write_plan import Assignment
 from querybuild.query import Change, Lid
@@ -102,7 +103,8 @@ def agree(agreement: Agreement, values: Sequence[Any]) -> bool:
     """Return whether two assignments have the same value. An id that is not known yet may be the same."""
     if any(isinstance(values[assignment.slot], Lid) for assignment in agreement):
         return True
-    one, other = [_part_of(assignment, values[assignment.slot]) for assignment in agreement]
+    column_type = next(one.key.types[one.part] for one in agreement if one.key is not None)
+    one, other = [_part_of(assignment, values[assignment.slot], column_type) for assignment in agreement]
     return one == other
 
 
@@ -115,7 +117,9 @@ def differing(sent: Sequence[Assignment | None], key: Key, value: Any, values: S
         if not is_composite or key.referenced is not None:
             is_same = values[one.slot] == value
         else:
-            is_same = _part_of(one, values[one.slot]) == (None if value is None else id_parts(value, key)[part])
+            column_type = key.types[part]
+            fixed = Assignment(key.columns[part], one.slot, key=key, part=part)
+            is_same = _part_of(one, values[one.slot], column_type) == _part_of(fixed, value, column_type)
         if not is_same:
             yield one
 
@@ -136,8 +140,10 @@ def disagreement(agreement: Agreement, pointers: Sequence[str], id_slot: int | N
     return RelationshipFault(detail, pointer=pointers[second])
 
 
-def _part_of(assignment: Assignment, value: Any) -> str | None:
-    """Return the text of the value for the column, None for null."""
+def _part_of(assignment: Assignment, value: Any, column_type: ColumnType) -> str | None:
+    """Return the text of the value for the column, None for null. column_type: of the part of the id."""
     if value is None:
         return None
-    return str(value) if assignment.key is None else id_parts(value, assignment.key)[assignment.part]
+    if assignment.key is not None and assignment.key.is_composite:
+        return id_parts(value, assignment.key)[assignment.part]
+    return column_type.id_type.text_of(value)
