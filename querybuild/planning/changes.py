@@ -196,7 +196,8 @@ def _assign_by_rules(draft: Draft) -> None:
         key = key_of_target(target, draft.catalog)
         sent = [by_column.get(name) for name in key.columns]
         other = next((one for one in differing(sent, key, value, draft.values)), None)
-        if None in sent:
+        # Only a part of a key may have been sent. With another value there, the rest of the rule's makes no sense.
+        if None in sent and other is None:
             added = zip(_assign_by_rule(draft, target, key, value), sent, strict=True)
             draft.assignments += [one for one, known in added if known is None]
         if other is not None and field.is_fixed and field.name not in draft.change.assigned:

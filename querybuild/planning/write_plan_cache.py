@@ -64,7 +64,7 @@ def form_of(
     change: Change, planned: PlannedWrite, catalog: Catalog, access: Access, checks: Checks = NO_CHECKS
 ) -> Form | None:
     """Return the form of a valid change, or None if it sends read-only attributes, which have other slots, or fields
-    that must agree."""
+    that must agree, or a part of a key that a rule sets."""
     plan = planned.plan
     resource, names = plan.resource, tuple(change.attributes or ())
     attributes = [one for name in names if (one := resource.attribute(name)) is not None]
@@ -75,6 +75,9 @@ def form_of(
     fields = access.assigned.get(resource.type, ()) if plan.kind == "create" else ()
     slots = {assignment.column: assignment.slot for assignment in plan.assignments}
     keys = [key_of_target(assigned_target(field, resource, catalog), catalog) for field in fields]
+    by_key = [{slots.get(name) for name in key.columns} for key in keys]
+    if any(len(found) > 1 or None in found for found in by_key):
+        return None
     by_slot = [(slots[key.columns[0]], field) for key, field in zip(keys, fields, strict=True)]
     return Form(
         plan,

@@ -458,3 +458,29 @@ async def test_rules(io_loop: IOLoop, start: Start, database_url: str) -> None:
     assert (assigned.status, linkage(assigned.document, "line")) == (201, {"7": "1,a\\,b"})
     assert (await shop.post("/returns", returned(line=one("line", "1,tea")))).status == 401
     assert (await shop.post("/returns", returned(line=one("line", "1,a\\,b")))).status == 201
+
+
+SET_IN_PART = [
+    (returned(), "1,a\\,b"),
+    (returned(line=one("line", "2,tea")), "2,tea"),
+    (returned(line=None), None),
+    (returned(order=one("order", 1)), "1,a\\,b"),
+    (returned(order=one("order", 2)), None),
+    (returned(order=None), None),
+]
+"""Documents, and the line of the new return."""
+
+
+async def test_a_rule_that_sets_what_is_not_sent(start: Start, database_url: str) -> None:
+    """The columns of its key may be those of a field that is sent."""
+    await _make(database_url)
+    rules = (Allow(ANYONE, "all"), Allow(ANYONE, "create", assign={"line": "1,a\\,b"}))
+    access = {"return": rules}
+    resources = [
+        msgspec.structs.replace(one, access=access.get(one.type, rules[:1])) for one in composite.CATALOG.resources
+    ]
+    shop = await start(database_url, Catalog(resources))
+    for body, expected in SET_IN_PART * 2:
+        answer = await shop.post("/returns?include=line", body)
+        assert answer.status == 201, answer.body
+        assert list(linkage(answer.document, "line").values()) == [expected], body
