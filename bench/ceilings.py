@@ -26,7 +26,7 @@ from server.embedded.folder import SoftwareMissing
 from server.engine import ANYBODY, Engine
 from server.execution.arguments import Arguments
 from server.execution.execute import execute_read
-from server.postgres.database import open_database
+from server.postgres.opening import open_database
 from server.resources import built_in
 from server.routes import match_route
 from server.schema.live_schema import read_live_schema

@@ -13,7 +13,6 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from typing import Any, Literal, TypeVar
 
 import asyncpg
@@ -23,7 +22,7 @@ from querybuild.errors import ApiError, raise_as
 from querybuild.principal import Principal
 from server.errors import Busy, TooManyStreams, Unavailable, too_many_requests
 from server.limits.clients import current_client
-from server.limits.per_worker import has_spare_connection, max_connections_per_client, max_streams_per_worker
+from server.limits.per_worker import has_spare_connection, max_connections_per_client
 from server.observing import metrics
 from server.observing.telemetry import Telemetry
 from server.postgres.connection import SYNC, Connection, SendCheck, is_cancel_pending, mark_lost, retire
@@ -43,23 +42,15 @@ from server.postgres.driver_errors import (
     translate,
     unreachable,
 )
-from server.postgres.hosts import Hosts, keepalive_settings
-from server.postgres.pool import UNUSED_CONNECTION_SECONDS, ConnectionShareUsed, NotOpened, Pool, PoolFigures
-from server.postgres.pooler import SESSION, PooledConnection, check_backend, milliseconds, timeouts
+from server.postgres.pool import ConnectionShareUsed, NotOpened, Pool, PoolFigures
+from server.postgres.pooler import milliseconds
 from server.postgres.probe import FAILURES, Probe
-from server.postgres.row_security.connection import PooledRoleConnection, RoleConnection, check_role
+from server.postgres.row_security.connection import check_role
 from server.postgres.row_security.roles import SET_ROLE, RequestRole, Roles
 from server.postgres.rules import raise_rule
 from server.postgres.stream_slots import Reader, StreamShareUsed, StreamSlots
-from server.postgres.temp_files import connector
 from server.postgres.time_limits import timed
 from server.settings import Settings
-
-PREPARED_STATEMENTS = 256
-"""How many prepared statements each connection caches."""
-
-PREPARED_STATEMENT_BYTES = 4096
-"""Longer statements are not cached: 300 cached long filters made a backend of PostgreSQL grow by 200 MB."""
 
 ATTEMPTS, PAUSE_SECONDS = 3, 0.02
 """How often a transaction is tried if other transactions or a migration make it fail, and the longest pause before the
@@ -433,67 +424,3 @@ class Database:
                 await end()
         except (*LOST, pg.InterfaceError):
             retire(connection)
-
-
-CUSTOM_PLANS = {"plan_cache_mode": "force_custom_plan"}
-"""PostgreSQL keeps no plans of statements. Through a pooler for transactions it keeps none anyway."""
-
-
-async def open_database(
-    url: str, settings: Settings, size: int, telemetry: Telemetry | None = None, *, plans_depend_on_role: bool = False
-) -> Database:
-    """Open the database, with a pool of `size` connections, and a spare one if clients may borrow. telemetry: the
-    worker's. plans_depend_on_role: whether statements are planned each time. Raises asyncpg's errors if the database
-    cannot be reached."""
-    telemetry = telemetry or Telemetry(settings)
-    session = _session(settings)
-    if plans_depend_on_role and settings.pooler != "transaction":
-        session["server_settings"] |= CUSTOM_PLANS
-
-    async def begin(connection: Any) -> None:
-        connection.on_open(telemetry)
-
-    pool = await asyncpg.create_pool(
-        url,
-        connect=connector(url, settings),
-        # Opens none at the start: a worker that starts while the database is down answers 503 until it is up.
-        min_size=0,
-        max_size=size + has_spare_connection(settings),
-        init=begin,
-        max_inactive_connection_lifetime=UNUSED_CONNECTION_SECONDS,
-        # PostgreSQL ends a statement that takes too long. This timeout is for a PostgreSQL that is silent, or does not
-        # check for interrupts, as while it compiles a regular expression.
-        command_timeout=settings.statement_timeout_seconds + min(GRACE_SECONDS, settings.network_timeout_seconds),
-        statement_cache_size=PREPARED_STATEMENTS,
-        max_cacheable_statement_size=PREPARED_STATEMENT_BYTES,
-        **session,
-    )
-    # The probe has its own list of hosts: it finds the host that answers, whatever the pool tried last.
-    probe = Probe(partial(connector(url, settings), **session))
-    return Database(pool, probe, settings, max_streams_per_worker(settings, size), telemetry)
-
-
-async def open_alone(url: str, settings: Settings) -> Connection:
-    """Open a connection outside of the pool, without its time limits, for the work before the first request.
-
-    Raises asyncpg's errors, and StartError if a pooler's backends lack the settings that they need.
-    """
-    is_pooled = settings.pooler == "transaction"
-    connection = await Hosts(url, settings).connect(connection_class=PooledConnection if is_pooled else Connection)
-    try:
-        if is_pooled:
-            await check_backend(connection, settings)
-    except BaseException:
-        connection.terminate()
-        raise
-    return connection
-
-
-def _session(settings: Settings) -> dict[str, Any]:
-    name, has_roles = {"application_name": "waterspout"}, settings.has_row_security
-    if settings.pooler == "transaction":
-        pooled = PooledRoleConnection if has_roles else PooledConnection
-        return {"connection_class": pooled, "server_settings": name}
-    silence = keepalive_settings(settings.network_timeout_seconds)
-    own = RoleConnection if has_roles else Connection
-    return {"connection_class": own, "server_settings": name | SESSION | timeouts(settings) | silence}

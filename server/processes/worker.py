@@ -27,7 +27,7 @@ from server.limits.balance import Balance
 from server.limits.per_worker import share
 from server.observing.shared_counters import SharedCounters
 from server.observing.telemetry import Telemetry
-from server.postgres.database import open_database
+from server.postgres.opening import open_database
 from server.processes import memory
 from server.processes.listening import Listening
 from server.processes.reports import HEARTBEAT_SECONDS, Reports

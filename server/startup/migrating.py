@@ -16,7 +16,7 @@ import asyncpg
 import migrations
 from migrations import LockWait, Migration, Status
 from server.console.progress import step
-from server.postgres.database import open_alone
+from server.postgres.opening import open_alone
 from server.settings import Settings, StartError
 
 log = logging.getLogger("server")

@@ -19,9 +19,9 @@ import asyncpg
 import migrations
 from server.console.progress import clear_line, step
 from server.embedded import postgres as embedded
-from server.postgres.database import open_alone
 from server.postgres.driver_errors import in_one_line
 from server.postgres.hosts import describe_hosts
+from server.postgres.opening import open_alone
 from server.postgres.row_security.roles import roles_of
 from server.postgres.temp_files import check_temp_file_limit
 from server.resources import built_in

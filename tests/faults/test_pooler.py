@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from server.postgres.database import open_alone
+from server.postgres.opening import open_alone
 from server.settings import Settings, StartError
 from tests.faults.conftest import FAST, Serve, Shop
 from tests.faults.load import at_work, outcome_of, settled

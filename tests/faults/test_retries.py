@@ -16,7 +16,8 @@ from server.errors import OutcomeUnknown, StatementTimeout, Unavailable
 from server.limits.running import CancelScope
 from server.postgres.connection import Connection, is_open
 from server.postgres.custom_code import CustomCodeDatabase
-from server.postgres.database import Database, MisplacedWrite, open_database
+from server.postgres.database import Database, MisplacedWrite
+from server.postgres.opening import open_database
 from server.settings import Settings
 from tests.conftest import on_server
 from tests.faults.conftest import Serve, Shop

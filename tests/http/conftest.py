@@ -26,7 +26,8 @@ from server.app import Routes, make_app, make_server
 from server.authentication.authenticator import Authenticator, Custom
 from server.http.connections import Server
 from server.postgres.connection import Connection
-from server.postgres.database import Database, open_alone, open_database
+from server.postgres.database import Database
+from server.postgres.opening import open_alone, open_database
 from server.postgres.row_security.roles import roles_of
 from server.processes.timeouts import enforce_timeouts
 from server.resources import built_in
@@ -231,7 +232,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
             super().statement_finished(query, begin)
             statements.append(query)
 
-    monkeypatch.setattr("server.postgres.database.Connection", Logged)
+    monkeypatch.setattr("server.postgres.opening.Connection", Logged)
     return statements
 
 

@@ -16,7 +16,7 @@ from tornado.netutil import bind_sockets
 
 from querybuild.declarations.catalog import Catalog
 from server.app import make_app, make_server
-from server.postgres.database import open_database
+from server.postgres.opening import open_database
 from server.schema.live_schema import read_live_schema
 from server.settings import Settings
 

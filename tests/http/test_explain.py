@@ -18,7 +18,7 @@ from server.errors import StatementTimeout
 from server.explaining.requested import read_url
 from server.explaining.running import Explained, explain_read
 from server.postgres.connection import Connection
-from server.postgres.database import open_alone
+from server.postgres.opening import open_alone
 from server.postgres.row_security.roles import Roles
 from server.resources import built_in
 from server.settings import Settings, StartError

@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from server.postgres.connection import SYNC
-from server.postgres.database import open_database
+from server.postgres.opening import open_database
 from server.resources import built_in
 from server.settings import Settings
 from tests.http.conftest import Api, Start
@@ -20,7 +20,7 @@ async def test_the_driver_closes_statements_to_make_room(
     start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
     """A Sync in between would commit the removal of links, although their replacement is refused."""
-    monkeypatch.setattr("server.postgres.database.PREPARED_STATEMENTS", room)
+    monkeypatch.setattr("server.postgres.opening.PREPARED_STATEMENTS", room)
     api = await start(database_url, built_in(), pool_size=1)
     await create_household(api)
     await api.sql(

@@ -13,7 +13,7 @@ import pytest
 from server.observing.telemetry import Telemetry
 from server.postgres import pool as pools
 from server.postgres.connection import Connection, is_open
-from server.postgres.database import open_database
+from server.postgres.opening import open_database
 from server.postgres.pool import Pool
 from server.settings import Settings
 from tests.waiting import until

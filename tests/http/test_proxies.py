@@ -14,7 +14,7 @@ import pytest
 from tornado.netutil import bind_unix_socket
 
 from server.app import make_app, make_server
-from server.postgres.database import open_database
+from server.postgres.opening import open_database
 from server.resources import built_in
 from server.schema.live_schema import LiveSchema
 from server.settings import Settings

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 from tornado.ioloop import IOLoop
 
-from server.postgres.database import open_alone
+from server.postgres.opening import open_alone
 from server.settings import Settings, StartError
 from tests.conftest import on_server
 from tests.faults.cluster import Cluster

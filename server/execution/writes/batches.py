@@ -22,7 +22,7 @@ from serializers.operations import uses_lid
 from server.engine import Engine, PreparedWrite
 from server.execution.arguments import Arguments, repeated
 from server.execution.writes.outcomes import AbsentRow, Missing, WrittenRow
-from server.postgres.database import PREPARED_STATEMENT_BYTES
+from server.postgres.opening import PREPARED_STATEMENT_BYTES
 from server.postgres.wire.ahead import as_parameter, has_texts
 
 MOST_TOGETHER = 8
