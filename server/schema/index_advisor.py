@@ -15,7 +15,8 @@ It must not know: requests, settings.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import asyncpg
@@ -27,6 +28,7 @@ from querybuild.declarations.resource import Attribute, Relationship, Resource, 
 from querybuild.declarations.terms import quote_ident
 from querybuild.declarations.types import BOOL, BYTEA, JSON, JSONB, OPAQUE, ColumnType
 from querybuild.errors import quoted
+from server.schema.live_statements import TOGETHER
 from server.schema.live_tables import PARTITION_KEY, can_be_unique, parse_partition_key
 
 SMALL_TABLE_ROWS = 1000
@@ -158,9 +160,12 @@ async def suggest(connection: asyncpg.Connection[Any], catalog: Catalog) -> tupl
         for want in sorted(wanted, key=lambda want: want.rank == "consider")
         if (table := tables.get(want.table)) is not None and (found := _rank_missing(want, table)) is not None
     ]
+    by_table: defaultdict[tuple[str | None, str], list[Wanted]] = defaultdict(list)
+    for want, _ in ranked:
+        by_table[want.table].append(want)
     chosen: dict[tuple[object, ...], tuple[Wanted, Table]] = {}
     for want, table in ranked:
-        if not any(table is other_table and _includes(other, want) for other, other_table in ranked):
+        if not any(_includes(other, want) for other in by_table[want.table]):
             chosen.setdefault((table.schema, table.name, want.columns, want.method, want.descends), (want, table))
     pairs = sorted(chosen.values(), key=lambda pair: pair[0].rank == "consider")
     taken = await _taken(connection, [_name(table.name, want) for want, table in pairs])
@@ -340,27 +345,37 @@ async def _tables(
     """Return the tables that may have indexes, by their names in the declarations."""
     schemas, names = [schema for schema, _ in declared], [name for _, name in declared]
     found = await connection.fetch(_TABLES, schemas, names)
-    indexes = await connection.fetch(_INDEXES, [row["oid"] for row in found])
+    indexes: defaultdict[int, list[Index]] = defaultdict(list)
+    for row in await connection.fetch(_INDEXES, [row["oid"] for row in found]):
+        indexes[row["oid"]].append(_index(row))
+    counts = await _count_few(connection, found)
     return {
         (row["given_schema"], row["given_name"]): Table(
             schema=row["schema"],
             name=row["name"],
             columns=frozenset(row["columns"]),
-            rows=await _rows(connection, row),
+            rows=counts.get(row["oid"], max(0, int(row["rows"]))),
             is_partitioned=row["is_partitioned"],
             partition_key=parse_partition_key(row["partition_key"]),
-            indexes=tuple(_index(index) for index in indexes if index["oid"] == row["oid"]),
+            indexes=tuple(indexes[row["oid"]]),
         )
         for row in found
     }
 
 
-async def _rows(connection: asyncpg.Connection[Any], table: asyncpg.Record) -> int:
-    if table["rows"] >= SMALL_TABLE_ROWS or not table["is_countable"]:
-        return max(0, int(table["rows"]))
-    # Statistics may be old or missing. Counting so few rows is fast.
-    name = f"{quote_ident(table['schema'])}.{quote_ident(table['name'])}"
-    return int(await connection.fetchval(f"SELECT count(*) FROM (SELECT FROM {name} LIMIT {SMALL_TABLE_ROWS}) few"))
+async def _count_few(connection: asyncpg.Connection[Any], tables: Sequence[asyncpg.Record]) -> dict[int, int]:
+    """Count the rows of tables that have few, by oid. Statistics may be old or missing, and counting so few rows is
+    fast."""
+    small = {row["oid"]: row for row in tables if row["rows"] < SMALL_TABLE_ROWS and row["is_countable"]}
+    names = {oid: f"{quote_ident(row['schema'])}.{quote_ident(row['name'])}" for oid, row in small.items()}
+    oids, counts = list(names), list[int]()
+    for start in range(0, len(oids), TOGETHER):
+        part = [
+            f"(SELECT count(*) FROM (SELECT FROM {names[oid]} LIMIT {SMALL_TABLE_ROWS}) few)"
+            for oid in oids[start : start + TOGETHER]
+        ]
+        counts += await connection.fetchval(f"SELECT ARRAY[{','.join(part)}]")
+    return dict(zip(oids, counts, strict=True))
 
 
 def _index(row: asyncpg.Record) -> Index:
