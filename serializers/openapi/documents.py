@@ -55,9 +55,8 @@ SHARED: Schemas = {
             "included": {"type": "array", "items": ref(INCLUDED)},
             "links": ref(LINKS),
             "meta": ref(META),
-            "data": {},
         },
-        ["jsonapi", "data"],
+        ["jsonapi"],
     ),
     MESSAGE: _object(
         {"jsonapi": ref(VERSION), "meta": {"type": "object", "additionalProperties": TEXT}}, ["jsonapi", "meta"]
@@ -102,7 +101,9 @@ SHARED: Schemas = {
 def document_schemas(api: Api) -> Schemas:
     """Return the components of all documents."""
     found = SHARED | shape_schemas(api)
-    found[INCLUDED] = {"anyOf": [ref(component(one.type)) for one in api.catalog]}
+    types = {one.type: ref(component(one.type)) for one in api.catalog}
+    mapping = {name: one["$ref"] for name, one in types.items()}
+    found[INCLUDED] = {"anyOf": [*types.values()], "discriminator": {"propertyName": "type", "mapping": mapping}}
     for resource in api.catalog:
         found |= dict(_of_resource(resource, api))
     return found
@@ -112,14 +113,15 @@ def _of_resource(resource: Resource, api: Api) -> Iterator[tuple[str, JsonSchema
     own, identifier = ref(component(resource.type)), ref(component(resource.type, "identifier"))
     yield component(resource.type), _resource_object(resource, api)
     yield component(resource.type, "identifier"), _identifier(resource, resource.id_type.schema)
-    yield component(resource.type, "document"), narrowed(DOCUMENT, data=own)
-    yield component(resource.type, "related"), narrowed(DOCUMENT, data=_or_null(own))
-    yield component(resource.type, "collection"), narrowed(DOCUMENT, data={"type": "array", "items": own})
+    yield component(resource.type, "document"), _document(own)
+    yield component(resource.type, "related"), _document(_or_null(own))
+    yield component(resource.type, "collection"), _document({"type": "array", "items": own})
     yield component(resource.type, "one"), _object({"links": ref(LINKS), "data": _or_null(identifier)})
     many = {"type": "array", "items": identifier}
     yield component(resource.type, "many"), _object({"links": ref(LINKS), "data": many})
     for part, shown in (("link", "one"), ("links", "many")):
-        yield component(resource.type, part), {"allOf": [ref(DOCUMENT), ref(component(resource.type, shown))]}
+        links = [ref(DOCUMENT), ref(component(resource.type, shown))]
+        yield component(resource.type, part), {"allOf": links, "required": ["data"]}
     yield component(resource.type, "new"), _written(resource, api, on_create=True)
     yield component(resource.type, "changed"), _written(resource, api, on_create=False)
     both = api.written_attributes(resource, on_create=True)
@@ -131,6 +133,11 @@ def _of_resource(resource: Resource, api: Api) -> Iterator[tuple[str, JsonSchema
     yield component(resource.type, "target"), _identifier(resource, sent_id(resource))
     for part in (TO_MANY, TO_ONE, REQUIRED):
         yield component(resource.type, part), _object({"data": linkage(resource.type, part)}, ["data"])
+
+
+def _document(data: JsonSchema) -> JsonSchema:
+    """Return the schema of an answer with this primary data."""
+    return narrowed(DOCUMENT, data=data) | {"required": ["data"]}
 
 
 def _or_null(schema: JsonSchema) -> JsonSchema:

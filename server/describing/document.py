@@ -6,7 +6,7 @@ A principal sees the routes and fields that exist for it. The document does not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from querybuild.declarations.resource import Resource
@@ -53,6 +53,13 @@ Documents are those of [JSON:API](https://jsonapi.org/format/1.0/).
 """What the schemas do not say."""
 
 
+_TAGS = {
+    "functions": "Functions of the database.",
+    "operations": "Several writes in one transaction.",
+    "server": "The server itself.",
+}
+
+
 def describe(engine: Engine, context: Context, custom: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
     """Return the document. custom: the paths of custom routes."""
     settings, api = engine.settings, _api(engine, context)
@@ -63,13 +70,14 @@ def describe(engine: Engine, context: Context, custom: Iterable[Mapping[str, Any
         has_bearer=settings.takes_tokens,
         is_read_only=settings.read_only,
     )
+    paths = _paths(engine, describer, custom)
     return _pruned(
         {
             "openapi": VERSION,
             "info": {"title": settings.api_title, "version": settings.api_version, "description": _HINTS},
             "servers": [{"url": engine.base_url or "/"}],
-            "tags": [_tag(resource) for resource in api.catalog],
-            "paths": _paths(engine, describer, custom),
+            "tags": [_tag(resource) for resource in api.catalog] + list(_other_tags(paths)),
+            "paths": paths,
             # After the paths, which add to them.
             "components": _components(engine, describer),
         }
@@ -153,6 +161,14 @@ def _fixed_operation(shape: Shape, describer: Describer) -> JsonSchema:
     found = done if shape is Shape.LIVE else done | describer.refusals.of(described)
     operation: JsonSchema = {"operationId": name, "summary": summary, "tags": ["server"], "responses": found}
     return operation | describer.security(has_public=shape is not Shape.METRICS)
+
+
+def _other_tags(paths: Paths) -> Iterator[JsonSchema]:
+    """Yield the tags that are not of resources, if an operation has them."""
+    used = {tag for item in paths.values() for one in item.values() for tag in one.get("tags", ())}
+    for name, description in _TAGS.items():
+        if name in used:
+            yield {"name": name, "description": description}
 
 
 def _tag(resource: Resource) -> JsonSchema:

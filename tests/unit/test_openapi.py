@@ -164,7 +164,15 @@ def test_fields_are_told_apart(document: dict[str, Any]) -> None:
     assert set(changed["attributes"]["properties"]) == {*shown, "secret"} - {"made", "once"}
     assert changed["attributes"]["required"] == ["why"]
     assert set(changed["relationships"]["properties"]) == {"parent", "parts"}
-    assert document["tags"] == [{"name": "größe", "description": "Things of all kinds."}]
+    assert document["tags"] == [
+        {"name": "größe", "description": "Things of all kinds."},
+        {"name": "operations", "description": "Several writes in one transaction."},
+        {"name": "server", "description": "The server itself."},
+    ]
+    assert document["components"]["schemas"]["JsonApi.Included"]["discriminator"] == {
+        "propertyName": "type",
+        "mapping": {"größe": "#/components/schemas/gr.f6..df.e"},
+    }
     assert document["info"]["title"] == "Things"
     assert document["servers"] == [{"url": "https://example.org/api"}]
 
