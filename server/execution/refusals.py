@@ -216,7 +216,7 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
             return Conflict(detail, pointer=write.pointer)
         case pg.ForeignKeyViolationError():
             what = f"The related resource is not there: {names}." if fields else "A related resource is not there."
-            found = _missing_related(columns, write, engine) or _shared_key(columns, error, write, engine)
+            found = _missing_related(columns, error, write, engine) or _shared_key(columns, error, write, engine)
             return found or RelatedNotFound(what, pointer=pointer)
         case pg.NotNullViolationError() if (link := _required_link(columns, error, write, engine)) is not None:
             named = f"Resources of type {quoted(link.target.type)}"
@@ -294,7 +294,9 @@ _FAMILIES = {
 """SQLSTATE -> the families of types, or of element types of arrays, whose values can cause it."""
 
 
-def _missing_related(columns: Sequence[str], write: PlannedWrite, engine: Engine) -> ApiError | None:
+def _missing_related(
+    columns: Sequence[str], error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
+) -> ApiError | None:
     """Return the error for the to-one relationship whose related resource does not exist."""
     keys = [own for own in map(own_key_of, write.plan.resource.relationships) if own is not None]
     # The one with the most columns is that of the constraint, if others have some of its columns.
@@ -303,13 +305,26 @@ def _missing_related(columns: Sequence[str], write: PlannedWrite, engine: Engine
         for assignment in write.plan.assignments if set(own.own_columns) <= set(columns) else ():
             if is_value_of(assignment, own):
                 id_text, pointer = str(write.values[assignment.slot]), slot_pointer(write, assignment.slot)
-                if unsent is None:
+                if unsent is not None:
+                    detail = f"{quoted(unsent.name)} shares a column with it, and would refer to nothing: send both."
+                    return Conflict(detail, pointer=pointer)
+                if _refers_to(engine.catalog.by_type[own.target], error, engine):
                     return related_not_found(own.target, id_text, pointer)
-                detail = f"{quoted(unsent.name)} shares a column with it, and would refer to nothing: send both."
-                return Conflict(detail, pointer=pointer)
+                detail = f"Another key of the {write.plan.resource.type} shares a column with it, and would refer to"
+                return Conflict(f"{detail} nothing.", pointer=pointer)
         if set(own.own_columns) == set(columns):
             unsent = own
     return None
+
+
+def _refers_to(target: Resource, error: asyncpg.PostgresError, engine: Engine) -> bool:
+    """Return whether the foreign key of the error refers to the table of a resource, or may do so."""
+    names = error.schema_name or "", error.table_name or "", error.constraint_name or ""
+    found = engine.schema.referenced.get(names)
+    if found is None or found in engine.schema.views.get((target.schema, target.table), ()):
+        return True
+    schema, table = engine.schema.partitions.get(found, found)
+    return table == target.table and target.schema in (None, schema)
 
 
 def _shared_key(

@@ -54,6 +54,7 @@ class LiveSchema(msgspec.Struct, frozen=True):
     unenforced_keys: columns that must be unique, without a constraint.
     catalog: the declarations, with the types that only the tables know. None if there are faults.
     constraints: the columns of each constraint.
+    referenced: the schema and table that each foreign key refers to, by its names as in `constraints`.
     partitions: (schema, name) of a partition -> those of its table.
     views: schema and name of a view, as declared -> the columns of tables that it shows.
     references: foreign keys of declared relationships by which counting is faster.
@@ -67,6 +68,7 @@ class LiveSchema(msgspec.Struct, frozen=True):
     unenforced_keys: UnenforcedKeys = {}
     catalog: Catalog | None = None
     constraints: Constraints = {}
+    referenced: dict[tuple[str, str, str], tuple[str, str]] = {}
     partitions: dict[tuple[str, str], tuple[str, str]] = {}
     views: Mapping[QualifiedName, ShownColumns] = {}
     references: References = frozenset()
@@ -82,6 +84,7 @@ class _Found(msgspec.Struct, frozen=True):
     oids: dict[QualifiedName, int | None]
     tables: FoundTables
     constraints: Constraints
+    referenced: dict[tuple[str, str, str], tuple[str, str]]
     partitions: dict[tuple[str, str], tuple[str, str]]
     views: Mapping[QualifiedName, ShownColumns]
 
@@ -118,6 +121,7 @@ async def read_live_schema(
         limits=limits,
         catalog=None if faults else catalog,
         constraints=found.constraints,
+        referenced=found.referenced,
         views=found.views,
         quiet=frozenset(name for name, table in found.tables.items() if table is not None and table.is_quiet),
         partitions=found.partitions,
@@ -141,6 +145,11 @@ async def _read_found(connection: asyncpg.Connection[Any], catalog: Catalog, *, 
         oids=oids,
         tables={name: None if oid is None else tables[oid] for name, oid in oids.items()},
         constraints={(row["schema"], row["table"], row["name"]): tuple(row["columns"]) for row in constraints},
+        referenced={
+            (row["schema"], row["table"], row["name"]): (row["of_schema"], row["of_table"])
+            for row in constraints
+            if row["of_table"] is not None
+        },
         partitions={(row["schema"], row["name"]): (row["of_schema"], row["of_name"]) for row in partitions},
         views={name: shown[oid] for name, oid in oids.items() if oid is not None and oid in shown},
     )

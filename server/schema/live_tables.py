@@ -113,8 +113,10 @@ WHERE c.relkind = 'p' AND c.oid = ANY($1::oid[]) AND l.oid <> ALL($1::oid[])
 CONSTRAINTS = """
 SELECT n.nspname AS schema, r.relname AS table, c.conname AS name, false AS is_unique, c.conrelid AS oid,
        ARRAY(SELECT a.attname FROM unnest(c.conkey) WITH ORDINALITY k(number, place)
-             JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.number ORDER BY k.place) AS columns
+             JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.number ORDER BY k.place) AS columns,
+       f.relname AS of_table, s.nspname AS of_schema
 FROM pg_constraint c JOIN pg_class r ON r.oid = c.conrelid JOIN pg_namespace n ON n.oid = r.relnamespace
+LEFT JOIN pg_class f ON f.oid = c.confrelid LEFT JOIN pg_namespace s ON s.oid = f.relnamespace
 WHERE c.conrelid = ANY($1::oid[]) AND c.contype NOT IN ('p', 'u', 'n')
 UNION ALL
 SELECT n.nspname, r.relname, x.relname,
@@ -124,7 +126,7 @@ SELECT n.nspname, r.relname, x.relname,
              WHERE k.place <= i.indnkeyatts ORDER BY k.place)
        || ARRAY(SELECT DISTINCT a.attname FROM regexp_matches(i.indexprs::text, ':varattno ([0-9]+)', 'g') v
                 JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = v[1]::int
-                WHERE a.attnum <> ALL(i.indkey::int2[]))
+                WHERE a.attnum <> ALL(i.indkey::int2[])), NULL, NULL
 FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_class r ON r.oid = i.indrelid
 JOIN pg_namespace n ON n.oid = r.relnamespace
 WHERE (i.indisunique OR i.indisexclusion) AND i.indrelid = ANY($1::oid[])

@@ -460,6 +460,26 @@ async def test_rules(io_loop: IOLoop, start: Start, database_url: str) -> None:
     assert (await shop.post("/returns", returned(line=one("line", "1,a\\,b")))).status == 201
 
 
+async def test_a_key_that_is_not_declared(start: Start, database_url: str) -> None:
+    """The key of the line of a return shares a column with that of its order."""
+    await _make(database_url)
+    left = {"line": ("returns",), "return": ("line",)}
+    resources = [
+        msgspec.structs.replace(
+            one, relationships=tuple([each for each in one.relationships if each.name not in left.get(one.type, ())])
+        )
+        for one in composite.CATALOG.resources
+    ]
+    shop = await start(database_url, Catalog(resources))
+    for method, path, sent, status in (
+        ("PATCH", "/returns/4/relationships/order", one("order", 1), 409),
+        ("PATCH", "/returns/5/relationships/order", one("order", 9), 404),
+        ("POST", "/orders/1/relationships/returns", of("return", 4), 409),
+    ):
+        answer = await shop.request(method, path, {"data": sent})
+        assert (answer.status, answer.errors[0]["source"]) == (status, {"pointer": "/data"}), answer.body
+
+
 SET_IN_PART = [
     (returned(), "1,a\\,b"),
     (returned(line=one("line", "2,tea")), "2,tea"),
