@@ -38,7 +38,7 @@ CATEGORY = Resource(
             "people",
             "person",
             through=Link("interests", "category_id", "person_id"),
-            methods=frozenset({"read"}),
+            methods=frozenset({"read", "remove"}),
         ),
     ),
 )
@@ -222,7 +222,7 @@ PERSON = Resource(
             "categories_through_interests",
             "category",
             through=Link("interests", "person_id", "category_id"),
-            methods=frozenset({"read"}),
+            methods=frozenset({"read", "remove"}),
         ),
         ToMany("cities", "city", foreign_key="mayor"),
         ToMany("from_people", "person", through=Link("friends", "to_id", "from_id")),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from querybuild.declarations.resource import Link, Relationship, ToMany, ToOne
+from querybuild.declarations.resource import RELATIONSHIP_METHODS, Link, Relationship, ToMany, ToOne
 from server.inspecting.catalog.model import DELETE, INSERT, Column
 from server.inspecting.declaration.attributes import must_be_sent
 from server.inspecting.declaration.names_taken import Names
@@ -132,23 +132,28 @@ def through(ends: Ends, own: Reference, other: Reference, names: Names, methods:
     schema = None if ends.table.is_default else ends.table.schema
     link = Link(ends.table.name, _names(own.columns), _names(other.columns), schema=schema)
     arguments: dict[str, Any] = {"through": link}
-    if methods[own.target.table.oid] & {"create", "update"} and not _is_link_written(ends):
-        arguments["methods"] = READ_ONLY
+    open_methods = _link_methods(ends)
+    if methods[own.target.table.oid] & {"create", "update"} and open_methods < RELATIONSHIP_METHODS:
+        arguments["methods"] = open_methods
     return ToMany(name, other.target.type, **arguments)
 
 
-def _is_link_written(ends: Ends) -> bool:
-    """Return whether requests may add and remove links."""
+def _link_methods(ends: Ends) -> frozenset[str]:
+    """Return what requests may do with links. The rows of a table with other columns that need a value are only created
+    as its own resources, but any of them may be removed."""
     table, keys = ends.table, {*ends.one.columns, *ends.other.columns}
-    return (
-        table.allowed_writes & (INSERT | DELETE) == INSERT | DELETE
-        and table.may_delete
+    if not (ends.one.target.table.may_lock and ends.other.target.table.may_lock):
+        return READ_ONLY
+    can_remove = bool(table.allowed_writes & DELETE) and table.may_delete
+    can_add = (
+        bool(table.allowed_writes & INSERT)
         and all(column.may_insert and not column.is_fixed for column in table.columns if column.name in keys)
         and not any(must_be_sent(table, column) for column in table.columns if column.name not in keys)
         and not any(column.denied_sequences for column in table.columns)
-        and ends.one.target.table.may_lock
-        and ends.other.target.table.may_lock
     )
+    if can_add and can_remove:
+        return RELATIONSHIP_METHODS
+    return READ_ONLY | ({"add"} if can_add else set()) | ({"remove"} if can_remove else set())
 
 
 def _names(columns: tuple[str, ...]) -> Any:
