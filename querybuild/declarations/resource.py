@@ -160,7 +160,8 @@ class Id(msgspec.Struct, frozen=True, eq=False):
 
     def __post_init__(self) -> None:
         if isinstance(self.columns, tuple | list) and len(self.columns) > 1:
-            types = tuple(self.types) or (BIGINT,) * len(self.columns)
+            given = tuple(self.types) if isinstance(self.types, tuple | list) else (self.types,)
+            types = given or (BIGINT,) * len(self.columns)
             if all(isinstance(one, ColumnType) for one in types):
                 msgspec.structs.force_setattr(self, "type", composite_type(types))
 

@@ -14,12 +14,13 @@ It must not know: the database.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from querybuild.errors import nearest, quoted
+from querybuild.errors import listed, nearest, quoted
 from server.inspecting.catalog.choosing import Choice
 from server.inspecting.catalog.model import Table
 from server.settings import StartError
@@ -70,6 +71,25 @@ class Hints(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ]
 
 
+def _unknown_keys(read: dict[str, Any]) -> Iterator[str]:
+    """Yield a message for each key that hints do not have."""
+    tables = read.get("tables")
+    places: list[tuple[str, Any, type[msgspec.Struct]]] = [("", read, Hints)]
+    for name, one in tables.items() if isinstance(tables, dict) else ():
+        places.append((f" in [tables.{quoted_key(name)}]", one, TableHints))
+    for place, keys, kind in places:
+        known = kind.__struct_fields__
+        for key in keys if isinstance(keys, dict) else ():
+            if key not in known:
+                yield f"there is no {quoted(key)}{place}: known are {listed(known)}.{nearest(key, known)}"
+
+
+def quoted_key(name: str) -> str:
+    """Return a key of TOML."""
+    plain = name.replace("_", "").replace("-", "").isalnum() and name.isascii()
+    return name if plain else '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
 def load_hints(path: Path | None) -> Hints:
     """Read the file. Without a path it is `inspect.toml` in the current folder, if that exists. Raises StartError."""
     if path is None and not DEFAULT_FILE.is_file():
@@ -78,6 +98,8 @@ def load_hints(path: Path | None) -> Hints:
     try:
         with path.open("rb") as file:
             read: dict[str, Any] = tomllib.load(file)
+        if unknown := list(_unknown_keys(read)):
+            raise StartError("\n".join(f"the hints {path}: {one}" for one in unknown))
         return msgspec.convert(read, Hints)
     except OSError as error:
         raise StartError(f"the hints {path} cannot be read: {error.strerror}") from error

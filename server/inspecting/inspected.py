@@ -41,15 +41,16 @@ class NotServed(msgspec.Struct, frozen=True):
 
 class Inspection(msgspec.Struct, frozen=True):
     """All that was made of a database. remarks: what the user should know besides: names that were changed, problems of
-    the tables. links: how many tables are only links between others. left_out: how many were not inspected."""
+    the tables. links: how many tables are only links between others. left_out: the kinds of those that were not
+    inspected."""
 
     inspected: tuple[Inspected, ...]
     not_served: tuple[NotServed, ...]
     remarks: Notes
     links: int
-    left_out: int
+    left_out: tuple[str, ...]
 
     @property
     def resources(self) -> tuple[Resource, ...]:
-        """The declarations, sorted by type."""
+        """The declarations."""
         return tuple([one.resource for one in self.inspected])

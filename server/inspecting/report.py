@@ -5,6 +5,8 @@ It must not know: the command line.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import asyncpg
@@ -107,9 +109,13 @@ def summary(found: Inspection, database: str) -> str:
         f"{_counted(len(found.inspected), 'resource')} of the database {quoted(database)}",
         _counted(found.links, "link table") if found.links else "",
         f"{len(found.not_served)} not served" if found.not_served else "",
-        f"{found.left_out} left out" if found.left_out else "",
+        f"left out: {_listed(found.left_out)}" if found.left_out else "",
     ]
     return "; ".join(filter(None, counts))
+
+
+def _listed(kinds: Sequence[str]) -> str:
+    return ", ".join([_counted(count, kind) for kind, count in sorted(Counter(kinds).items())])
 
 
 def _counted(count: int, what: str) -> str:
@@ -128,4 +134,5 @@ def _catalog(found: Inspection) -> Catalog:
     try:
         return Catalog(found.resources)
     except CatalogError as error:
-        raise StartError(f"these tables cannot be served with these hints:\n{error}") from error
+        advice = "give types, paths and fields other names in the hints"
+        raise StartError(f"the tables cannot be declared: {advice}\n{error}") from error

@@ -166,5 +166,5 @@ async def _result_faults(
     found = await connection.fetchval(_TYPE_OF, columns[0].type.oid)
     if found in resource.id.type.sql_names:
         return []
-    what = f"the ids of type {quoted(resource.type)} are {resource.id.type.name}"
-    return [f"it returns {found}, and {what}: return rows of the table, or ids"]
+    wanted = f"rows of the table {quoted(resource.table)}, or ids, which are {resource.id.type.name}"
+    return [f"it returns {found}, and not {wanted}: leave out `returns` to show the value in `meta`"]

@@ -196,18 +196,6 @@ ORDER = Resource(
     ),
 )
 
-ORDER_STATUS = Resource(
-    "order_status",
-    "/order_statuses",
-    "OrderStatuses",
-    schema="Sales Dept",
-    id=Id("ID", INT),
-    attributes=(Attribute("name", TEXT, column="Name", required=True, max_length=20),),
-    relationships=(
-        ToMany("sales_dept_orders", "sales_dept_order", foreign_key="Status ID"),
-    ),
-)
-
 PERSON = Resource(
     "person",
     "/people",
@@ -284,27 +272,6 @@ PROFILE = Resource(
     ),
 )
 
-SALES_DEPT_ORDER = Resource(
-    "sales_dept_order",
-    "/sales_dept_orders",
-    "orders",
-    schema="Sales Dept",
-    id=Id("id", UUID),
-    attributes=(
-        # CHECK (("Unit Price ($)" >= 0.5) AND ("Unit Price ($)" < (1000)::numeric))
-        Attribute(
-            "unit_price",
-            NUMERIC,
-            column="Unit Price ($)",
-            nullable=True,
-            minimum=Decimal("0.5"),
-        ),
-    ),
-    relationships=(
-        ToOne("status", "order_status", column="Status ID", nullable=False),
-    ),
-)
-
 # CHECK (first < last)
 SAMPLE = Resource(
     "sample",
@@ -326,6 +293,32 @@ SAMPLE = Resource(
         Attribute("tags", array(TEXT)),
         Attribute("first", INT, nullable=True),
         Attribute("last", INT, nullable=True),
+    ),
+)
+
+SHELF_BOARD = Resource(
+    "shelf_board",
+    "/shelf_boards",
+    "shelf_boards",
+    id=Id(columns=("building", "shelf", "board"), types=(TEXT, INT, BIGINT)),
+    attributes=(
+        Attribute("board", BIGINT, updatable=False),
+        Attribute("width", INT, required=True),
+    ),
+    relationships=(
+        ToOne("shelf", "shelf", nullable=False, columns=("building", "shelf")),
+    ),
+)
+
+SHELF_KEEPER = Resource(
+    "shelf_keeper",
+    "/shelf_keepers",
+    "shelf_keepers",
+    id=Id(columns=("person_id", "number", "building"), types=(INT, INT, TEXT)),
+    attributes=(Attribute("since", DATE, nullable=True),),
+    relationships=(
+        ToOne("shelf", "shelf", nullable=False, columns=("building", "number")),
+        ToOne("person", "person", nullable=False),
     ),
 )
 
@@ -356,32 +349,6 @@ SHELF = Resource(
             foreign_key=("building", "number"),
             methods=frozenset({"read", "add"}),
         ),
-    ),
-)
-
-SHELF_BOARD = Resource(
-    "shelf_board",
-    "/shelf_boards",
-    "shelf_boards",
-    id=Id(columns=("building", "shelf", "board"), types=(TEXT, INT, BIGINT)),
-    attributes=(
-        Attribute("board", BIGINT, updatable=False),
-        Attribute("width", INT, required=True),
-    ),
-    relationships=(
-        ToOne("shelf", "shelf", nullable=False, columns=("building", "shelf")),
-    ),
-)
-
-SHELF_KEEPER = Resource(
-    "shelf_keeper",
-    "/shelf_keepers",
-    "shelf_keepers",
-    id=Id(columns=("person_id", "number", "building"), types=(INT, INT, TEXT)),
-    attributes=(Attribute("since", DATE, nullable=True),),
-    relationships=(
-        ToOne("shelf", "shelf", nullable=False, columns=("building", "number")),
-        ToOne("person", "person", nullable=False),
     ),
 )
 
@@ -427,6 +394,39 @@ WORKPLACE = Resource(
     ),
 )
 
+ORDER_STATUS = Resource(
+    "order_status",
+    "/order_statuses",
+    "OrderStatuses",
+    schema="Sales Dept",
+    id=Id("ID", INT),
+    attributes=(Attribute("name", TEXT, column="Name", required=True, max_length=20),),
+    relationships=(
+        ToMany("sales_dept_orders", "sales_dept_order", foreign_key="Status ID"),
+    ),
+)
+
+SALES_DEPT_ORDER = Resource(
+    "sales_dept_order",
+    "/sales_dept_orders",
+    "orders",
+    schema="Sales Dept",
+    id=Id("id", UUID),
+    attributes=(
+        # CHECK (("Unit Price ($)" >= 0.5) AND ("Unit Price ($)" < (1000)::numeric))
+        Attribute(
+            "unit_price",
+            NUMERIC,
+            column="Unit Price ($)",
+            nullable=True,
+            minimum=Decimal("0.5"),
+        ),
+    ),
+    relationships=(
+        ToOne("status", "order_status", column="Status ID", nullable=False),
+    ),
+)
+
 RESOURCES = [
     CATEGORY,
     CITY,
@@ -441,18 +441,18 @@ RESOURCES = [
     MOOD,
     NAME,
     ORDER,
-    ORDER_STATUS,
     PERSON,
     PRICE,
     PROFILE,
-    SALES_DEPT_ORDER,
     SAMPLE,
-    SHELF,
     SHELF_BOARD,
     SHELF_KEEPER,
+    SHELF,
     VISIT,
     WORKPLACE,
     日本,
+    ORDER_STATUS,
+    SALES_DEPT_ORDER,
 ]
 
 # Not served:

@@ -459,7 +459,8 @@ async def test_faults_that_the_start_finds(functions_url: str) -> None:
             ),
             (
                 Function("titles", returns="film"),
-                "it returns text, and the ids of type “film” are bigint: return rows of the table, or ids",
+                "it returns text, and not rows of the table “films”, or ids, which are bigint: leave out `returns` "
+                "to show the value in `meta`",
             ),
             (Function("all_makers", returns="film"), None),
         ]:

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from difflib import ndiff
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -38,15 +39,16 @@ NAME = f"waterspout_hard_{os.getpid()}"
 
 REMARKS = """\
 Sales Dept.orders: its type is “sales_dept_order”: several tables are called “order”
-orders: the column “type” is called “order_type”: the name is reserved
-orders: the column “links” is called “order_links”: the name is reserved
-orders: the column “a b” is called “order_a_b”: another field has this name
-orders: the column “A_B” is called “order_a_b_2”: another field has this name
+orders: the column “type” is called “order_type”: “type” is reserved
+orders: the column “links” is called “order_links”: “links” is reserved
+orders: the column “a b” is called “order_a_b”: another field is called “a_b”
+orders: the column “A_B” is called “order_a_b_2”: another field is called “a_b”
 orders: the column “🙂” is called “column_13”: it has no letter and no digit
 orders: the column “_” is called “column_14”: it has no letter and no digit
-people: the relationship through interests is called “categories_through_interests”: another field has this name
-日本: the column “id” is called “日本_id”: the name is reserved
-25 resources of the database “hard”; 1 link table; 4 not served; 3 left out
+people: the relationship through interests is called “categories_through_interests”: \
+another field is called “categories”
+日本: the column “id” is called “日本_id”: “id” is reserved
+25 resources of the database “hard”; 1 link table; 4 not served; left out: 1 migration table, 2 partitions
 """
 
 
@@ -134,7 +136,7 @@ def test_choices(hard_url: str, tmp_path: Path) -> None:
         "the hints name the table “persons”, which is not inspected.",
         "people: the hint about “boss” fits no column and no field",
         "people: the hint about “categories” fits no column and no field",
-        "2 resources of the database “hard”; 29 left out",
+        "2 resources of the database “hard”; left out: 29 other tables",
     ]
 
 
@@ -188,6 +190,25 @@ def test_hints_that_are_not_text(hard_url: str, tmp_path: Path) -> None:
     hints.write_bytes(b"\xff\xfe")
     with pytest.raises(StartError, match=r"hints\.toml are not TOML: 'utf-8' codec can't decode"):
         declarations(Settings(database_url=hard_url, inspect=True, hints=hints))
+
+
+def test_hints_with_unknown_keys(hard_url: str, tmp_path: Path) -> None:
+    hints = tmp_path / "hints.toml"
+    hints.write_text('skipp = ["a"]\n[tables."a b"]\nnames = {}\nkey = "x"\n')
+    with pytest.raises(StartError) as raised:
+        declarations(Settings(database_url=hard_url, inspect=True, hints=hints))
+    assert str(raised.value).splitlines() == [
+        f"the hints {hints}: there is no “skipp”: known are schemas, only, skip, tables. Did you mean “skip”?",
+        f'the hints {hints}: there is no “key” in [tables."a b"]: known are id, type, path, names.',
+    ]
+
+
+def test_a_type_in_the_hints_leaves_the_order_of_the_module(hard_url: str, tmp_path: Path) -> None:
+    hints = tmp_path / "hints.toml"
+    hints.write_text('[tables.countries]\ntype = "zone"\n')
+    before, after = inspect(hard_url)[1], inspect(hard_url, "--hints", str(hints))[1]
+    lines = [line for line in ndiff(before.splitlines(), after.splitlines()) if line[0] in "+-"]
+    assert 0 < len(lines) <= 12, lines
 
 
 def test_checks_that_allow_no_value_do_not_hide_the_other_tables(database_url: str) -> None:

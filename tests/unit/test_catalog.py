@@ -279,6 +279,10 @@ RELATIONSHIPS: list[tuple[ToOne | ToMany, str]] = [
         "`references` is “b”, “c”: give `column` a column for each",
     ),
     (
+        ToOne("a", "thing", references=()),
+        "its `references` names no column: leave it out if the key refers to the id",
+    ),
+    (
         ToMany("a", "thing", through=Link("l", source="a", target="b"), references="c"),
         "`references` is for keys, and a link table has the ids of both sides",
     ),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from querybuild.declarations.database_types.composites import composite
 from querybuild.declarations.types import CHAR, DATE, INT, NUMERIC, OPAQUE, TEXT, ColumnType
 from server.inspecting.catalog.model import Type
 from server.inspecting.catalog.view_columns import Shown, shown_columns
@@ -131,6 +132,12 @@ def test_dimensions_of_arrays() -> None:
     assert [column_type_of(numbers, count).name for count in (0, 2, 7)] == ["int[]", "int[][]", "int[]"]
     pairs = Type("_pair", "b", "pair[]", element=Type("pair", "c", "pair", fields=(("a", number),)))
     assert [column_type_of(pairs, count).name for count in (0, 1, 2)] == ["pair[]", "pair[]", OPAQUE.name]
+
+
+@pytest.mark.parametrize("arguments", [(7,), ("a", 7)])
+def test_a_composite_type_has_a_name(arguments: Any) -> None:
+    with pytest.raises(TypeError, match=r"takes the name of a type, such as .*, not 7"):
+        composite(*arguments, x=INT)
 
 
 def test_columns_of_a_view() -> None:

@@ -40,6 +40,10 @@ def composite(name: str, schema: str | None = None, /, **fields: ColumnType) -> 
     >>> composite("address", "library", street=TEXT, city=TEXT)
     address
     """
+    given: tuple[object, ...] = (name,) if schema is None else (name, schema)
+    if wrong := [one for one in given if not isinstance(one, str)]:
+        example = 'composite("address", street=TEXT)'
+        raise TypeError(f"composite takes the name of a type, such as {example}, not {wrong[0]!r}")
     if not fields or not all(isinstance(one, ColumnType) for one in fields.values()):
         raise TypeError(f'composite takes the types of its fields, such as composite("{name}", street=TEXT)')
     sql_type = ".".join([quote_ident(part) for part in (schema, name) if part is not None])

@@ -91,6 +91,8 @@ def _column_faults(resource: Resource, relationship: Relationship, target: Resou
         keys = [("`columns`" if own.columns else "`column`", own.own_columns, target)]
     elif link is not None:
         keys = [("`source`", link.source_columns, resource), ("`target`", link.target_columns, target)]
+    if isinstance(relationship.references, tuple) and not relationship.references:
+        yield "its `references` names no column: leave it out if the key refers to the id"
     if relationship.references and link is not None:
         yield "`references` is for keys, and a link table has the ids of both sides"
     for name, columns, referenced in keys:

@@ -73,15 +73,15 @@ class Choice(msgspec.Struct, frozen=True):
         full_name = name if row["is_default"] else f"{schema}.{name}"
         # With --only, every other table is left out, so none of them is mentioned.
         if self.only and not matches(self.only, schema, name):
-            return LeftOut(full_name, "--only does not name it", is_told=False)
+            return LeftOut(full_name, kind="other table")
         if matches(self.skip, schema, name):
-            return LeftOut(full_name, "--skip names it", is_told=False)
+            return LeftOut(full_name, kind="skipped table")
         if row["parted"] == "a partition":
-            return LeftOut(full_name, "it is a partition", is_told=False)
+            return LeftOut(full_name, kind="partition")
         if row["is_of_extension"]:
-            return LeftOut(full_name, "it belongs to an extension", is_told=False)
+            return LeftOut(full_name, kind="extension table")
         if name.lower() in MIGRATION_TABLES:
-            return LeftOut(full_name, "a migration tool keeps its record in it", is_told=False)
+            return LeftOut(full_name, kind="migration table")
         if row["parted"]:
             return LeftOut(full_name, "it inherits from another table, which shows its rows")
         if row["has_no_handler"]:

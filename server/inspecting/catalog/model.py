@@ -152,11 +152,11 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A table that is not inspected. reason: continues “it is left out: ...”. is_told: whether the file mentions it."""
+    """A table that is not inspected. reason: why, for the file. kind: what it is, if the file does not mention it."""
 
     full_name: str
-    reason: str
-    is_told: bool = True
+    reason: str = ""
+    kind: str = ""
 
 
 class Database(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from querybuild.declarations.types import BIGINT, ColumnType
 from querybuild.errors import listed, quoted
 from server.inspecting.catalog.model import VIEWS, Table, Type
 from server.inspecting.declaration.column_types import column_type_of
-from server.inspecting.hints import TableHints
+from server.inspecting.hints import TableHints, quoted_key
 
 _KINDS = {"v": "the view", "m": "the materialized view", "f": "the foreign table"}
 
@@ -95,12 +95,6 @@ def _no_key(table: Table) -> str:
     if table.has_children:
         return "other tables inherit from it, so that no index keeps its key unique: name its key in the hints"
     return "it has no key: add a primary key, or a unique index over columns that are NOT NULL"
-
-
-def quoted_key(name: str) -> str:
-    """Return a key of TOML."""
-    plain = name.replace("_", "").replace("-", "").isalnum() and name.isascii()
-    return name if plain else '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _first(table: Table) -> str:

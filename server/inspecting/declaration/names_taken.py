@@ -33,7 +33,8 @@ class Names:
                 return self.hints.names[known]
         if name != candidates[0]:
             wanted = candidates[0]
-            reason = "the name is reserved" if wanted in RESERVED_FIELDS else "another field has this name"
+            is_reserved = wanted in RESERVED_FIELDS
+            reason = f"{quoted(wanted)} is reserved" if is_reserved else f"another field is called {quoted(wanted)}"
             if not wanted:
                 reason = "it has no letter and no digit"
             self.remarks.append(f"{self.full_name}: {what} is called {quoted(name)}: {reason}")

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from querybuild.declarations.resource import RELATIONSHIP_METHODS, Link, Relationship, ToMany, ToOne
+from querybuild.errors import listed, quoted
 from server.inspecting.catalog.model import DELETE, INSERT, Column
 from server.inspecting.declaration.attributes import must_be_sent
 from server.inspecting.declaration.names_taken import Names
@@ -51,7 +52,7 @@ def to_one(reference: Reference, own: Served, names: Names, methods: Methods) ->
     stem, target = stem_of(reference), reference.target
     column = reference.columns[0] if len(reference.columns) == 1 else ""
     candidates = (stem, target.type, f"{own.type}_{stem}", snake_case(column or stem))
-    name = names.take(f"the relationship of {', '.join(reference.columns)}", candidates, column=column)
+    name = names.take(f"the relationship over {listed(map(quoted, reference.columns))}", candidates, column=column)
     columns = [reference.source.column(name) for name in reference.columns]
     arguments: dict[str, Any] = {}
     if not column:

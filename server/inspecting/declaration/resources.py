@@ -57,16 +57,16 @@ def declare(database: Database, hints: Hints) -> Inspection:
         for table in database.tables
         if table.oid not in served and table.oid not in pure
     ]
-    told = [NotServed(one.full_name, one.reason) for one in database.left_out if one.is_told]
+    told = [NotServed(one.full_name, one.reason) for one in database.left_out if not one.kind]
     remarks = [*hints.unknown(database.tables), *_type_remarks(served)]
     for oid in served:
         remarks += [*names[oid].remarks, *names[oid].unused_hints()]
     return Inspection(
-        inspected=tuple(sorted(made, key=lambda one: one.resource.type)),
+        inspected=tuple(made),
         not_served=tuple(sorted((*reasons, *told), key=lambda one: one.full_name)),
         remarks=tuple(remarks),
         links=len(pure),
-        left_out=len(database.left_out) - len(told),
+        left_out=tuple([one.kind for one in database.left_out if one.kind]),
     )
 
 
