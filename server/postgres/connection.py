@@ -16,8 +16,8 @@ import asyncpg
 from serializers.errors import answer_too_large
 from server.observing import metrics
 from server.observing.telemetry import Telemetry
-from server.postgres.wire.ahead import Ahead, command_messages, execute_messages, has_texts
 from server.postgres.wire.meter import Meter
+from server.postgres.wire.pipeline import PipelinedStatement, command_messages, execute_messages, has_texts
 
 RESET = (
     "DO $$ DECLARE own text; BEGIN FOR own IN SELECT name FROM pg_prepared_statements WHERE from_sql LOOP "
@@ -40,15 +40,15 @@ class Connection(asyncpg.Connection):
     """A pooled connection. Our own statements leave no session state behind, so its release takes no round trip. After
     custom code has used it, it is fully reset.
 
-    _ahead: the statements that are sent with the next one (`wire/ahead.py`). _is_queueing: whether the next command is
-    one of them. _is_sending: whether the next one is not executed yet."""
+    _pipelined: the statements that are sent with the next one (`wire/pipeline.py`). _is_queueing: whether the next
+    command is one of them. _is_sending: whether the next one is not executed yet."""
 
     telemetry: Telemetry | None = None
     _meter: Meter
     _protocol: Any
     _transport: Any
     _stmt_cache: Any
-    _ahead: tuple[Ahead, ...] = ()
+    _pipelined: tuple[PipelinedStatement, ...] = ()
     _is_queueing = False
     _is_sending = False
     _needs_reset = False
@@ -75,13 +75,13 @@ class Connection(asyncpg.Connection):
             return await super().execute(query, *args, **options)
         # Without arguments asyncpg does not call `_execute`.
         if self._is_queueing:
-            self._ahead += (Ahead(query),)
+            self._pipelined += (PipelinedStatement(query),)
             return ""
-        commands: tuple[Ahead, ...] = ()
-        if self._ahead:
-            if query.startswith(ROLLBACK) and self._forget_ahead(query):
+        commands: tuple[PipelinedStatement, ...] = ()
+        if self._pipelined:
+            if query.startswith(ROLLBACK) and self._forget_pipelined(query):
                 return ROLLBACK
-            commands = await self._execute_ahead()
+            commands = await self._execute_pipelined()
         begin = time.perf_counter()
         status = await super().execute("".join([*[one.sql for one in commands], query]), **options)
         for one in commands:
@@ -92,20 +92,20 @@ class Connection(asyncpg.Connection):
             raise RuntimeError("custom code went on after a failed statement: nothing was written")
         return status
 
-    async def queue(self, command: Awaitable[None]) -> Ahead:
+    async def queue(self, command: Awaitable[None]) -> PipelinedStatement:
         """Send the command of a transaction with the next statement: `queue(transaction.start())`."""
         self._is_queueing = True
         try:
             await command
         finally:
             self._is_queueing = False
-        return self._ahead[-1]
+        return self._pipelined[-1]
 
-    async def send_ahead(self, sql: str, values: Sequence[Any]) -> Ahead:
+    async def pipeline(self, sql: str, values: Sequence[Any]) -> PipelinedStatement:
         """Send a statement with the next one, and ignore its rows. If its values have no text, it is executed now."""
-        statement = Ahead(sql, values)
+        statement = PipelinedStatement(sql, values)
         if has_texts(values):
-            self._ahead += (statement,)
+            self._pipelined += (statement,)
         else:
             statement.tag = await self.execute(sql, *values)
         return statement
@@ -117,49 +117,49 @@ class Connection(asyncpg.Connection):
             if not self._stmt_cache.has((sql, record_class, False)):
                 await self._get_statement(sql, None)  # type: ignore[attr-defined]  # the stubs leave it out
 
-    def forget_ahead(self) -> None:
+    def forget_pipelined(self) -> None:
         """Forget the statements that wait, because the next one is not sent."""
-        self._ahead = ()
+        self._pipelined = ()
 
     async def settle(self) -> None:
         """Execute the statements that wait for the next one."""
-        if self._ahead and (commands := await self._execute_ahead()):
-            self._ahead = commands[:-1]
+        if self._pipelined and (commands := await self._execute_pipelined()):
+            self._pipelined = commands[:-1]
             await self.execute(commands[-1].sql)
             commands[-1].tag = ""
 
-    async def _execute_ahead(self) -> tuple[Ahead, ...]:
+    async def _execute_pipelined(self) -> tuple[PipelinedStatement, ...]:
         """Execute the statements that wait, up to the last one with values. Return the commands after it."""
-        ahead, self._ahead = self._ahead, ()
-        count = max([place for place, one in enumerate(ahead, 1) if one.values], default=0)
+        pipelined, self._pipelined = self._pipelined, ()
+        count = max([place for place, one in enumerate(pipelined, 1) if one.values], default=0)
         if count:
-            self._ahead, last = ahead[: count - 1], ahead[count - 1]
+            self._pipelined, last = pipelined[: count - 1], pipelined[count - 1]
             try:
                 last.tag = await super().execute(last.sql, *last.values)
             except asyncpg.PostgresError:
-                last.is_refused = not any(one.is_refused for one in ahead)
+                last.is_refused = not any(one.is_refused for one in pipelined)
                 raise
-        return ahead[count:]
+        return pipelined[count:]
 
-    def _forget_ahead(self, rollback: str) -> bool:
+    def _forget_pipelined(self, rollback: str) -> bool:
         """Forget the statements that wait, because they are rolled back. Return whether there is nothing else to roll
         back: what has begun the transaction, or the savepoint, is one of them."""
         begin = rollback.replace(f"{ROLLBACK} TO ", "SAVEPOINT ")
-        ahead, self._ahead = self._ahead, ()
-        for place, one in enumerate(ahead):
+        pipelined, self._pipelined = self._pipelined, ()
+        for place, one in enumerate(pipelined):
             if one.sql == begin or (rollback == f"{ROLLBACK};" and one.sql.startswith("BEGIN")):
-                self._ahead = ahead[:place]
+                self._pipelined = pipelined[:place]
                 return True
         return False
 
-    async def _send_ahead(self) -> None:
+    async def _send_pipelined(self) -> None:
         """Send the statements that wait. Another one must follow at once."""
-        ahead, self._ahead = self._ahead, ()
+        pipelined, self._pipelined = self._pipelined, ()
         self._is_sending = True
         # The cancel request of a statement before must not hit one of these.
         await self._protocol._wait_for_cancellation()
-        messages, sent = b"", list[Ahead]()
-        for one in ahead:
+        messages, sent = b"", list[PipelinedStatement]()
+        for one in pipelined:
             made = self._messages_of(one)
             if made is None:
                 # BEGIN comes first: after a statement was described, it can set no isolation level.
@@ -171,13 +171,13 @@ class Connection(asyncpg.Connection):
             sent.append(one)
         self._send_messages(messages, sent)
 
-    def _send_messages(self, messages: bytes, statements: Sequence[Ahead]) -> None:
+    def _send_messages(self, messages: bytes, statements: Sequence[PipelinedStatement]) -> None:
         for one in statements:
             self._meter.answers.expect(one)
         if messages:
             self._transport.write(messages)
 
-    def _messages_of(self, statement: Ahead) -> bytes | None:
+    def _messages_of(self, statement: PipelinedStatement) -> bytes | None:
         """Return the messages that execute a statement, or None if it has to be described first."""
         if not statement.values:
             return command_messages(statement.sql)
@@ -188,15 +188,15 @@ class Connection(asyncpg.Connection):
         """Execute every other statement, and report it to the telemetry."""
         begin = time.perf_counter()
         try:
-            if self._ahead:
-                await self._send_ahead()
+            if self._pipelined:
+                await self._send_pipelined()
             return await super()._execute(query, *args, **options)  # type: ignore[misc]  # the stubs leave it out
         finally:
             self._is_sending = False
             self.statement_finished(query, begin)
 
     async def _cleanup_stmts(self) -> None:
-        """Close the statements that left the cache, but not now if some were sent ahead: what closes them has a Sync,
+        """Close the statements that left the cache, but not now if some are pipelined: what closes them has a Sync,
         which would commit those."""
         if not self._is_sending:
             await super()._cleanup_stmts()  # type: ignore[misc]  # as above
@@ -204,8 +204,8 @@ class Connection(asyncpg.Connection):
     async def _executemany(self, query: str, *args: Any, **options: Any) -> Any:
         begin = time.perf_counter()
         try:
-            if self._ahead:
-                await self._send_ahead()
+            if self._pipelined:
+                await self._send_pipelined()
             return await super()._executemany(query, *args, **options)  # type: ignore[misc]  # as above
         finally:
             self._is_sending = False
@@ -320,10 +320,10 @@ def retire(connection: Connection) -> None:
         connection.retire()
 
 
-def forget_ahead(connection: Connection) -> None:
+def forget_pipelined(connection: Connection) -> None:
     """Forget the statements that wait, because the next one is not sent."""
     with suppress(asyncpg.InterfaceError, AttributeError):
-        connection.forget_ahead()
+        connection.forget_pipelined()
 
 
 def mark_lost(connection: Connection) -> None:

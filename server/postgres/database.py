@@ -394,7 +394,7 @@ class Database:
         level: Any = "read_committed" if isolation == "read_only" else isolation
         transaction = connection.transaction(isolation=level, readonly=is_read)
         begun, role = await connection.queue(transaction.start()), self.role
-        set_role = None if role is None else await connection.send_ahead(SET_ROLE, (role.name, role.claims))
+        set_role = None if role is None else await connection.pipeline(SET_ROLE, (role.name, role.claims))
         try:
             result = await work(connection)
         except BaseException as error:

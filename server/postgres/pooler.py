@@ -14,7 +14,7 @@ import asyncpg
 from asyncpg import exceptions as pg
 
 from server.postgres.connection import SYNC, Connection
-from server.postgres.wire.ahead import Ahead, execute_messages, parse_message
+from server.postgres.wire.pipeline import PipelinedStatement, execute_messages, parse_message
 from server.settings import Settings, StartError
 
 SESSION = {"datestyle": "ISO", "extra_float_digits": "1", "intervalstyle": "iso_8601", "timezone": "UTC"}
@@ -43,7 +43,7 @@ class PooledConnection(Connection):
         statement.mark_unprepared()
         return statement
 
-    def _messages_of(self, statement: Ahead) -> bytes:
+    def _messages_of(self, statement: PipelinedStatement) -> bytes:
         return parse_message(statement.sql) + execute_messages(b"", statement.values)
 
     async def _do_execute(self, *args: Any, **options: Any) -> Any:

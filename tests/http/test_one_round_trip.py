@@ -33,14 +33,14 @@ async def test_the_driver_closes_statements_to_make_room(
         assert (answer.status, await select(api, LINKED)) == (422, [(1,), (2,)])
 
 
-async def test_a_refused_value_rolls_back_what_was_sent_ahead(api: Api) -> None:
+async def test_a_refused_value_rolls_back_what_was_pipelined(api: Api) -> None:
     await create_household(api)
     database = await open_database(api.database_url, Settings(), 1)
     update, last = "UPDATE computers SET owner_id = NULL WHERE owner_id = $1", "SELECT $1::int4"
     try:
         async with database.connection() as connection:
             await connection.describe([update, last])
-            await connection.send_ahead(update, [1])
+            await connection.pipeline(update, [1])
             with pytest.raises(asyncpg.DataError):
                 await connection.fetchval(last, "x")
             await connection.execute(SYNC)

@@ -23,7 +23,7 @@ from server.engine import Engine, PreparedWrite
 from server.execution.arguments import Arguments, repeated
 from server.execution.writes.outcomes import AbsentRow, Missing, WrittenRow
 from server.postgres.opening import PREPARED_STATEMENT_BYTES
-from server.postgres.wire.ahead import as_parameter, has_texts
+from server.postgres.wire.pipeline import as_parameter, has_texts
 
 MOST_TOGETHER = 8
 """How many creates are written by a single statement."""
@@ -31,7 +31,7 @@ MOST_TOGETHER = 8
 
 class Single(msgspec.Struct, frozen=True, eq=False):
     """One statement that does all writes of a request, or the last of those that do. ends: where the columns of each
-    write end in its row. before: all of these statements, with values that can be sent ahead."""
+    write end in its row. before: all of these statements, with values that can be pipelined."""
 
     sql: str
     values: Sequence[Any]

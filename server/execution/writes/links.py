@@ -85,7 +85,7 @@ async def _write_keys(task: LinkTask, wanted: Sequence[Any], rows: Sequence[Row]
         raise _required_link(write, link, leaving)
     keys, detached = repeated(leaving), None
     if detach is not None and leaving and joining:
-        detached = await task.connection.send_ahead(detach.sql, task.values_of(detach, keys))
+        detached = await task.connection.pipeline(detach.sql, task.values_of(detach, keys))
     elif detach is not None and leaving:
         await _change_links(task, detach, None, len(leaving), keys)
     if attach is not None and joining:

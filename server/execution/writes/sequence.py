@@ -36,7 +36,7 @@ from server.execution.writes.outcomes import (
 )
 from server.postgres.connection import Connection
 from server.postgres.rules import raise_rule
-from server.postgres.wire.ahead import Ahead
+from server.postgres.wire.pipeline import PipelinedStatement
 
 
 async def run_sequence(
@@ -80,8 +80,8 @@ class _Sequence:
         self._sent = sent
         self._principal = principal
         self._is_sequence_exhausted = is_sequence_exhausted
-        # The statement that locks the row, if it was sent ahead.
-        self._locked: Ahead | None = None
+        # The statement that locks the row, if it was pipelined.
+        self._locked: PipelinedStatement | None = None
         # The related rows of links that were locked before the row, by the place of the link.
         self._related: dict[int, Sequence[Row]] = {}
 
@@ -91,7 +91,7 @@ class _Sequence:
         row = None
         await self._lock_owner()
         for joined in statements.joined:
-            await self._connection.send_ahead(joined.sql, self._sent.of(joined))
+            await self._connection.pipeline(joined.sql, self._sent.of(joined))
         await self._lock_related(None, is_limited=False)
         if (unwritten := await self._lock_row()) is not None:
             return unwritten
@@ -139,7 +139,7 @@ class _Sequence:
         if lock is None:
             return None
         if not (self._statements.has_rights or self._plan.unchanged or lock.decides_again):
-            self._locked = await self._connection.send_ahead(lock.sql, self._sent.of(lock))
+            self._locked = await self._connection.pipeline(lock.sql, self._sent.of(lock))
             return None
         locked = await fetch_locked_row(self._connection, lock, self._sent.of(lock))
         unwritten = check_row(self._write, self._statements, locked)
@@ -152,7 +152,7 @@ class _Sequence:
             self._check_locked()
 
     def _check_locked(self) -> None:
-        """Check that there is a row, if the statement that locks it was sent ahead. Raises Missing."""
+        """Check that there is a row, if the statement that locks it was pipelined. Raises Missing."""
         locked = self._locked
         if locked is not None and locked.tag is not None and not locked.count:
             raise Missing(AbsentRow(self._write))

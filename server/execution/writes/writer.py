@@ -27,7 +27,7 @@ from server.execution.writes.answers import Answer, set_pointer
 from server.execution.writes.batches import Single, single_statement
 from server.execution.writes.outcomes import Missing, WrittenRow
 from server.execution.writes.transaction import NotAllWritten, Transaction
-from server.postgres.connection import Connection, SendCheck, forget_ahead
+from server.postgres.connection import Connection, SendCheck, forget_pipelined
 from server.postgres.database import Database
 
 log = logging.getLogger("server")
@@ -146,14 +146,14 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         check = SendCheck(connection)
         try:
             for sql, values in single.before if read is not None else single.before[:-1]:
-                await connection.send_ahead(sql, values)
+                await connection.pipeline(sql, values)
             if read is None:
                 row: Row | None = await connection.fetchrow(single.sql, *single.values)
             else:
                 row = (single.row_id,)
                 await answer.read_last(connection, single.row_id)
         finally:
-            forget_ahead(connection)
+            forget_pipelined(connection)
         if check.count_sent() != 1:
             # The driver has repeated the last statement without the others, because its description was stale.
             raise asyncpg.InvalidCachedStatementError("a description was stale")

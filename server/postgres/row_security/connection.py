@@ -1,7 +1,7 @@
 """Connections that run the statements of a request with its role and its claims.
 
 A role costs no round trip (docs/adr/0028-row-security.md). Outside of an explicit transaction, the statement that sets
-the role is sent ahead of the statement of the request (`server/postgres/wire/ahead.py`). For PostgreSQL they are one
+the role is sent ahead of the statement of the request (`server/postgres/wire/pipeline.py`). For PostgreSQL they are one
 transaction, whose end takes the role away again. In an explicit transaction it is sent with BEGIN ahead of the first
 statement.
 
@@ -20,7 +20,7 @@ from server.errors import causes
 from server.postgres.connection import Connection
 from server.postgres.pooler import PooledConnection
 from server.postgres.row_security.roles import SET_ROLE, RequestRole
-from server.postgres.wire.ahead import Ahead, execute_messages, parse_message
+from server.postgres.wire.pipeline import PipelinedStatement, execute_messages, parse_message
 
 Executor = Callable[[Any, Any], Awaitable[Any]]
 
@@ -37,7 +37,7 @@ class RoleConnection(Connection):
     _role: that of statements outside of an explicit transaction. _set_role: the last statement that has set it."""
 
     _role: RequestRole | None = None
-    _set_role: Ahead | None = None
+    _set_role: PipelinedStatement | None = None
     _set_role_name = b""
 
     @contextmanager
@@ -95,7 +95,7 @@ class RoleConnection(Connection):
         # The cancel request of a statement before must not hit this one.
         await self._protocol._wait_for_cancellation()
         messages = await self._role_messages(role)
-        self._set_role = Ahead(SET_ROLE, (role.name, role.claims))
+        self._set_role = PipelinedStatement(SET_ROLE, (role.name, role.claims))
         self._send_messages(messages, [self._set_role])
 
     async def _role_messages(self, role: RequestRole) -> bytes:
@@ -113,7 +113,7 @@ class PooledRoleConnection(RoleConnection, PooledConnection):
         return parse_message(SET_ROLE) + execute_messages(b"", (role.name, role.claims))
 
 
-def check_role(statement: Ahead | None, role: RequestRole, error: BaseException) -> None:
+def check_role(statement: PipelinedStatement | None, role: RequestRole, error: BaseException) -> None:
     """Raise RoleRefused if the statement that sets the role has caused this error."""
     if statement is not None and statement.is_refused and any(isinstance(one, _REFUSED) for one in causes(error)):
         raise RoleRefused(f"the role {role.name} cannot be set") from error

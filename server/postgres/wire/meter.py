@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from serializers.errors import answer_too_large
-from server.postgres.wire.ahead import Ahead, AheadAnswers
+from server.postgres.wire.pipeline import PipelineAnswers, PipelinedStatement
 
 REST_BYTES = 1024 * 1024 * 1024
 """How many bytes a cancelled statement may still send. PostgreSQL sends all rows of a FETCH; asyncpg then keeps only
@@ -34,7 +34,7 @@ class Meter(asyncio.Protocol):
         self._task: asyncio.Task[Any] | None = None
         self._cancelling = 0
         self._connection = connection
-        self.answers = AheadAnswers(self._report)
+        self.answers = PipelineAnswers(self._report)
         # asyncpg's own protocol, behind this one.
         self._protocol = connection._protocol
         self._transport = connection._transport
@@ -85,7 +85,7 @@ class Meter(asyncio.Protocol):
         if self.received_bytes <= self._max_bytes or self._pass_on_excess():
             self._protocol.data_received(data)
 
-    def _report(self, statement: Ahead) -> None:
+    def _report(self, statement: PipelinedStatement) -> None:
         self._connection.statement_finished(statement.sql, statement.sent_at)
 
     def _pass_on_excess(self) -> bool:

@@ -1,4 +1,4 @@
-"""Statements that are sent ahead: their values, and the answers that the meter keeps from asyncpg."""
+"""Pipelined statements: their values, and the answers that the meter keeps from asyncpg."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.postgres.wire.ahead import Ahead, AheadAnswers, execute_messages, has_texts
+from server.postgres.wire.pipeline import PipelineAnswers, PipelinedStatement, execute_messages, has_texts
 
 
 def message(kind: str, body: bytes = b"") -> bytes:
@@ -37,8 +37,8 @@ NOTICE, STATUS, ERROR = message("N", b"C12D"), message("S", b"is_superuser\0off\
 @given(cuts=st.lists(st.integers(0, 200)))
 def test_the_answers_that_asyncpg_does_not_get(expected: int, sent: bytes, passed: bytes, cuts: list[int]) -> None:
     """PostgreSQL's messages arrive in any pieces."""
-    executed: list[Ahead] = []
-    answers, statements = AheadAnswers(executed.append), [Ahead("SELECT") for _ in range(expected)]
+    executed: list[PipelinedStatement] = []
+    answers, statements = PipelineAnswers(executed.append), [PipelinedStatement("SELECT") for _ in range(expected)]
     for one in statements:
         answers.expect(one)
     ends = sorted({*cuts, len(sent)})

@@ -1,4 +1,4 @@
-"""Statements that are sent ahead of the next one, in one round trip.
+"""Pipelined statements: sent with the next one, without waiting for their results, in one round trip.
 
 Messages of PostgreSQL's protocol are executed in their order. A Sync ends a round trip, and after an error everything
 up to the Sync is skipped. So a statement whose rows nobody needs is sent without a Sync, right before the next
@@ -35,10 +35,10 @@ class Parameter(bytes):
 _SENT_AS_TEXT = frozenset({int, str, UUID, Parameter})
 
 
-class Ahead:
-    """A statement that is sent ahead. values: without any it is a command, such as BEGIN. tag: what PostgreSQL says of
-    it, such as `UPDATE 3`; None until it is executed. is_refused: whether PostgreSQL has refused it. sent_at: by
-    time.perf_counter."""
+class PipelinedStatement:
+    """A statement that is sent with the next one. values: without any it is a command, such as BEGIN. tag: what
+    PostgreSQL says of it, such as `UPDATE 3`; None until it is executed. is_refused: whether PostgreSQL has refused it.
+    sent_at: by time.perf_counter."""
 
     __slots__ = ("is_refused", "sent_at", "sql", "tag", "values")
 
@@ -104,16 +104,16 @@ def _element(value: Any) -> str:
     return f'"{escaped}"'
 
 
-class AheadAnswers:
-    """Takes the answers to the statements that were sent ahead out of what PostgreSQL sends. on_executed: called with
+class PipelineAnswers:
+    """Takes the answers to pipelined statements out of what PostgreSQL sends. on_executed: called with
     each statement. expected: those without an answer so far."""
 
-    def __init__(self, on_executed: Callable[[Ahead], None]) -> None:
+    def __init__(self, on_executed: Callable[[PipelinedStatement], None]) -> None:
         self._on_executed = on_executed
-        self.expected: deque[Ahead] = deque()
+        self.expected: deque[PipelinedStatement] = deque()
         self._begun = b""
 
-    def expect(self, statement: Ahead) -> None:
+    def expect(self, statement: PipelinedStatement) -> None:
         """Expect the answer to a statement before all that is sent later."""
         statement.sent_at = time.perf_counter()
         self.expected.append(statement)
