@@ -20,8 +20,9 @@ import msgspec
 
 from querybuild.declarations.json_texts import JsonFault, load_json
 from querybuild.declarations.resource import Attribute, Relationship, Resource
+from querybuild.declarations.types import SEQUENCE_TYPES
 from querybuild.planning.plan import Node, ReadPlan
-from querybuild.planning.rows import Row, with_computed
+from querybuild.planning.rows import Row, key_position, with_computed
 from serializers.compound import (
     Level,
     Linkage,
@@ -39,6 +40,7 @@ from serializers.objects import JSONAPI, Meta
 from serializers.steps import (
     ALL,
     ALONE,
+    HEAVY_BYTES,
     ONE_STEP,
     Pace,
     Steps,
@@ -72,6 +74,16 @@ class ResourceEncoder:
         text = f'{{"type":{json.dumps(resource.type)},"id":"{_ID}"' + (f',"attributes":{_OWN}' if attributes else "")
         text += _object_tail(resource, relationships, linked, base_url, has_link=has_link)
         self._pieces = _pieces(text, linkage_indexes)
+        self._id = _single_id(resource)
+        self._text, self._gaps = _template(self._pieces)
+
+    def encode_one(self, row: Row, linkage: Sequence[bytes]) -> bytes:
+        """Return the object of one row. linkage: the `data` of each relationship in `linked`."""
+        row_id = self._id(row[0])
+        own = self._own(row) if self._values is None else next(self._values([row]))
+        url_id = quote_segment(row[0]).encode() if self._has_quoted_ids else row_id
+        text: bytes = self._text % self._gaps((row_id, _ENCODER.encode(self._struct(*own)), url_id, *linkage))
+        return text
 
     def encode(self, rows: Sequence[Row], linkage: Sequence[Linkage], ids: list[bytes] | None = None) -> list[bytes]:
         """Return the object of each row. linkage: for each relationship in `linked`, the `data` of each row. ids: the
@@ -159,11 +171,15 @@ def _struct_of(attributes: tuple[Attribute, ...]) -> Callable[..., msgspec.Struc
 _URL_ID, _LINKAGE, _ID, _OWN = "\x00", "\x01", "\x02", "\x03"
 
 
-def _pieces(text: str, linkage_indexes: Sequence[int]) -> list[bytes | tuple[bytes, ...] | int | str]:
-    """Split the text of an object into pieces. bytes: constant. tuple: constant texts to join with the id of a URL.
-    int: the index of the linkage. str: the mark of a column."""
+_Piece = bytes | tuple[bytes, ...] | int | str
+"""A piece of the text of an object. bytes: constant. tuple: constant texts to join with the id of a URL. int: the index
+of the linkage. str: the mark of a column."""
+
+
+def _pieces(text: str, linkage_indexes: Sequence[int]) -> list[_Piece]:
+    """Split the text of an object into pieces."""
     linkages = iter(linkage_indexes)
-    pieces: list[bytes | tuple[bytes, ...] | int | str] = []
+    pieces: list[_Piece] = []
     for piece in re.split("([\x01-\x03])", text):
         if piece == _LINKAGE:
             pieces.append(next(linkages))
@@ -173,6 +189,32 @@ def _pieces(text: str, linkage_indexes: Sequence[int]) -> list[bytes | tuple[byt
             constant = tuple(piece.encode().split(_URL_ID.encode()))
             pieces.append(constant if len(constant) > 1 else constant[0])
     return pieces
+
+
+def _template(
+    pieces: Sequence[bytes | tuple[bytes, ...] | int | str],
+) -> tuple[bytes, Callable[[Sequence[bytes]], Any]]:
+    """Return the text of one object as a format, and a function that returns the values of its gaps, out of the id, the
+    attributes, the id in a URL, and the linkage."""
+    text, gaps = b"", list[int]()
+    for piece in pieces:
+        if isinstance(piece, tuple):
+            text += b"%b".join([part.replace(b"%", b"%%") for part in piece])
+            gaps += [2] * (len(piece) - 1)
+        elif isinstance(piece, bytes):
+            text += piece.replace(b"%", b"%%")
+        else:
+            text += b"%b"
+            gaps.append(3 + piece if isinstance(piece, int) else 0 if piece == _ID else 1)
+    return text, itemgetter(*gaps)
+
+
+def _single_id(resource: Resource) -> Callable[[Any], bytes]:
+    """Return what `id_encoder` does, for one id."""
+    encode = id_encoder(resource)
+    if resource.id.type in SEQUENCE_TYPES:
+        return b"%d".__mod__
+    return lambda value: encode([value])[0]
 
 
 def _object_tail(
@@ -227,6 +269,25 @@ class _ByteBudget:
             raise answer_too_large(self._max_bytes)
 
 
+_Key = tuple[int, Callable[[Any], bytes], str]
+"""The position of the key of a relationship in a row, the function that writes its identifier, and its name."""
+
+
+def _keys_of_one(plan: ReadPlan) -> tuple[_Key, ...] | None:
+    """Return the keys of a document of one resource, or None if the document shows other rows or is none of these."""
+    node = plan.node
+    if plan.is_collection or plan.is_linkage or plan.has_included:
+        return None
+    if any(branch.is_included or not branch.relationship.is_own_key for branch in node.branches):
+        return None
+    return tuple(
+        [
+            (key_position(node, one), identifier_encoder(one.node.resource), one.relationship.name)
+            for one in node.branches
+        ]
+    )
+
+
 class DocumentEncoder:
     """Encodes the documents of one plan."""
 
@@ -235,6 +296,7 @@ class DocumentEncoder:
         self._base_url = base_url
         self._is_merged = has_repeated_types(plan.node)
         self._encoders: dict[tuple[Resource, tuple[str, ...]], ResourceEncoder] = {}
+        self._keys = _keys_of_one(plan)
 
     def document(
         self,
@@ -250,9 +312,12 @@ class DocumentEncoder:
 
         Raises AnswerTooLarge, and so do the steps.
         """
-        if needs_steps(rows, received_bytes, pace):
+        if self._keys is not None and rows[0] and received_bytes <= HEAVY_BYTES:
+            document = self._encode_one(rows[0][0], self._keys, links, meta)
+        elif needs_steps(rows, received_bytes, pace):
             return self._in_steps(rows, links, meta, received_bytes, max_bytes, pace)
-        document = self.encode(rows, links, meta)
+        else:
+            document = self.encode(rows, links, meta)
         if len(document) > max_bytes:
             raise answer_too_large(max_bytes)
         return document
@@ -272,6 +337,13 @@ class DocumentEncoder:
             ]
             included = list(chain.from_iterable(others))
         return b"".join(self._parts(rows[0], primary, included, links, meta))
+
+    def _encode_one(self, row: Row, keys: Sequence[_Key], links: dict[str, str], meta: Meta | None) -> bytes:
+        """Return the document of one resource whose linkage is in its row."""
+        node = self._plan.node
+        linkage = [b"null" if row[place] is None else identifier(row[place]) for place, identifier, _ in keys]
+        encoder = self._encoder(node, tuple([name for _, _, name in keys]))
+        return HEAD + encoder.encode_one(row, linkage) + document_tail(links, meta)
 
     def _in_steps(
         self,
