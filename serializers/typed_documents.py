@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from decimal import Decimal
+from itertools import compress, repeat
+from operator import is_not
 from typing import Any, NamedTuple
 
 import msgspec
@@ -23,6 +25,8 @@ MIN_DEPTH = 7
 
 _DEPTH_OF_VALUES = 3
 """How many objects are around the value of an attribute."""
+
+_UNSET = repeat(UNSET)
 
 _STRICT: dict[str, Any] = {"forbid_unknown_fields": True, "gc": False}
 
@@ -88,18 +92,19 @@ class TypedDocument:
             return None
         values: list[Any] = []
         linked: list[Any] = []
-        absent = empty = None
+        given = filled = None
         names, objects = 2 if data.id is UNSET else 3, 2
         if data.attributes is not UNSET:
             sent = astuple(data.attributes)
-            absent = tuple([value is UNSET for value in sent])
-            values = [value for value in sent if value is not UNSET]
+            given = tuple(map(is_not, sent, _UNSET))
+            values = list(compress(sent, given))
             names += 1 + len(values)
             objects += 1
         if data.relationships is not UNSET:
             found = astuple(data.relationships)
-            empty = tuple([None if one is UNSET else not one.data for one in found])
-            linked = [one.data for one in found if one is not UNSET]
+            present = tuple(map(is_not, found, _UNSET))
+            linked = [one.data for one in compress(found, present)]
+            filled = present, tuple(map(bool, linked))
             identifiers = sum([len(one) if one.__class__ is list else one is not None for one in linked])
             names += 1 + 2 * (len(linked) + identifiers)
             objects += 1 + len(linked) + identifiers
@@ -107,7 +112,7 @@ class TypedDocument:
         # msgspec keeps the last of several members with one name.
         if inner is None or not has_all_names(text, names + inner):
             return None
-        return Typed((data.id is UNSET, absent, empty), None if data.id is UNSET else data.id, values, linked)
+        return Typed((data.id is UNSET, given, filled), None if data.id is UNSET else data.id, values, linked)
 
     def _inner_names(self, text: str, values: list[Any], objects: int) -> int | None:
         """Return how many names the values have, or None if one is nested too deep. objects: how many there are around

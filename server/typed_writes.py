@@ -6,6 +6,7 @@ error or anything unusual. Then the handler decodes and plans it step by step.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import compress
 from typing import Any, Literal
 
 import msgspec
@@ -105,7 +106,7 @@ class TypedWrites:
         form = form_of(change, planned, view.catalog, context.access, view.checks)
         if form is None:
             return False
-        sent = [own for own, is_absent in zip(types, typed.shape[1] or (), strict=False) if not is_absent]
+        sent = compress(types, typed.shape[1] or ())
         reads = tuple([(index, own.read) for index, own in enumerate(sent) if own.read is not None])
         written = written_relationships(change, resource, view.catalog)
         return TypedForm(form, reads, tuple(planned.places), change.pointer, written)
