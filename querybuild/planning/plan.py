@@ -202,7 +202,7 @@ class Branch(msgspec.Struct, frozen=True):
         return self.needs_rows and not (self.is_joined or self.is_united)
 
 
-class Node(msgspec.Struct, frozen=True):
+class Node(msgspec.Struct, frozen=True, cache_hash=True):
     """The primary resources of a document, or the related resources of a branch: the rows of a statement, or a part of
     its columns.
 
@@ -272,7 +272,7 @@ def node_of(
     return Node(rows, tuple(read), attributes, computed, relationships, keys, branches, targets)
 
 
-class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
+class ReadPlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """The plan of a read.
 
     node: the primary rows, with the branches of the includes.

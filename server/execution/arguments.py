@@ -21,6 +21,8 @@ class Arguments(msgspec.Struct, frozen=True, eq=False):
     def of(self, statement: Statement, *, keys: Any = None, row: Any = None, max_rows: Any = None) -> list[Any]:
         """Return the values of $1, $2, ... keys, row, max_rows: the values for the slots of these sources, which are
         only known when the statement runs."""
+        if statement.request_indexes is not None:
+            return [self.request[index] for index in statement.request_indexes]
         # Local names, because this runs for each parameter of each statement.
         request, context = self.request, self.context
         others = {"path": self.path, "keys": keys, "row": row, "max_rows": max_rows}

@@ -6,7 +6,7 @@ It must not know: documents, errors, the database.
 from __future__ import annotations
 
 import asyncio
-import os
+import random
 import re
 import time
 
@@ -37,7 +37,7 @@ class Sending(Identifying):
         if not hasattr(self, "request_id"):
             given = self.request.headers.by_name.get("X-Request-Id", [""])
             is_usable = len(given) == 1 and _REQUEST_ID.fullmatch(given[0])
-            self.request_id = given[0] if is_usable else os.urandom(16).hex()
+            self.request_id = given[0] if is_usable else f"{random.getrandbits(128):032x}"
         date = http_date(int(time.time()))
         self._headers = Headers(
             {"Date": [date], "Content-Type": [MEDIA_TYPE], "Vary": ["Accept"], "X-Request-Id": [self.request_id]}

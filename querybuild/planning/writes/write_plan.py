@@ -106,7 +106,7 @@ class OwnerRow(msgspec.Struct, frozen=True):
         return self.rows.resource
 
 
-class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
+class WritePlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """The plan of a write of one row and its links.
 
     rows: the rows that the written row must be one of.
