@@ -52,6 +52,8 @@ from serializers.steps import (
 )
 
 _ENCODER = msgspec.json.Encoder()
+_FIRST = itemgetter(0)
+
 Document = bytes | Steps[list[bytes]]
 """A document, or for a long one the steps that produce its pieces."""
 
@@ -73,9 +75,13 @@ class ResourceEncoder:
         linkage_indexes = [linked.index(relation.name) for relation in relationships if relation.name in linked]
         text = f'{{"type":{json.dumps(resource.type)},"id":"{_ID}"' + (f',"attributes":{_OWN}' if attributes else "")
         text += _object_tail(resource, relationships, linked, base_url, has_link=has_link)
-        self._pieces = _pieces(text, linkage_indexes)
+        pieces = _pieces(text, linkage_indexes)
+        self._constants: list[Iterable[bytes]] = [repeat(one if isinstance(one, bytes) else b"") for one in pieces]
+        self._urls = [(index, repeat(one)) for index, one in enumerate(pieces) if isinstance(one, tuple)]
+        self._columns = [(index, one) for index, one in enumerate(pieces) if isinstance(one, str)]
+        self._linkage = [(index, one) for index, one in enumerate(pieces) if isinstance(one, int)]
         self._id = _single_id(resource)
-        self._text, self._gaps = _template(self._pieces)
+        self._text, self._gaps = _template(pieces)
 
     def encode_one(self, row: Row, linkage: Sequence[bytes]) -> bytes:
         """Return the object of one row. linkage: the `data` of each relationship in `linked`."""
@@ -92,17 +98,16 @@ class ResourceEncoder:
         Constant texts and values are columns. Each object is one row of these columns, joined, so no Python loop runs
         over the rows.
         """
-        ids = self._ids([row[0] for row in rows]) if ids is None else ids
-        columns = {_ID: ids, _OWN: self._attributes(rows) if self._has_attributes else []}
+        ids = self._ids(list(map(_FIRST, rows))) if ids is None else ids
         url_ids = [quote_segment(row[0]).encode() for row in rows] if self._has_quoted_ids else ids
-        values: list[Iterable[bytes]] = []
-        for piece in self._pieces:
-            if isinstance(piece, tuple):
-                values.append(map(bytes.join, url_ids, repeat(piece)))
-            elif isinstance(piece, bytes):
-                values.append(repeat(piece))
-            else:
-                values.append(linkage[piece] if isinstance(piece, int) else columns[piece])
+        values: list[Iterable[bytes]] = self._constants.copy()
+        for index, texts in self._urls:
+            values[index] = map(bytes.join, url_ids, texts)
+        columns = {_ID: ids, _OWN: self._attributes(rows) if self._has_attributes else []}
+        for index, mark in self._columns:
+            values[index] = columns[mark]
+        for index, place in self._linkage:
+            values[index] = linkage[place]
         return list(map(b"".join, zip(*values, strict=False)))
 
     def _attributes(self, rows: Sequence[Row]) -> list[bytes]:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from serializers.encode import DocumentEncoder
 from serializers.objects import Meta
 from tests.planning import document, encoded, read_collection, read_resource
 from tests.statements import TOKEN
@@ -168,3 +169,26 @@ def test_json_of_several_lines() -> None:
     rows = [(1, '{\n "a": 1\n}'), (1, None), (1, "[\n]")]
     shown = [one["attributes"]["plain_json"] for one in document(planned, [rows])["data"]]
     assert shown == [{"a": 1}, None, []]
+
+
+@pytest.mark.parametrize(
+    ("type_name", "fields", "written", "row"),
+    [
+        ("tag", "", (), (1, "a")),
+        ("tag", "fields[tag]=", (), (1,)),
+        ("tag", "fields[tag]=articles", (), (-(2**63),)),
+        ("country", "", (), ("%s %b", 'x"\n')),
+        ("node", "", ("parent",), (UUID(TOKEN), "x", 1, UUID(TOKEN))),
+        ("node", "", ("parent",), (UUID(TOKEN), "x", 1, None)),
+        ("article", "fields[article]=author,editor", ("author", "editor"), ("a%b", 7, None)),
+        ("sample", "fields[sample]=exact,tree,span", (), (1, "1.50", None, '{"a":\n1}')),
+    ],
+)
+def test_one_resource_is_written_as_in_a_list(
+    type_name: str, fields: str, written: tuple[str, ...], row: tuple[object, ...]
+) -> None:
+    planned = read_resource(type_name, fields, written=written)
+    encoder = DocumentEncoder(planned.plan, "https://x.org/a%20b")
+    rows = [[row], *[[] for _ in written]]
+    assert encoder.document(rows, {"self": "/x"}, Meta(count=1)) == encoder.encode(rows, {"self": "/x"}, Meta(count=1))
+    assert encoder.document([[], *rows[1:]], {}) == encoder.encode([[], *rows[1:]], {})
