@@ -9,6 +9,7 @@ import os
 import re
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -260,16 +261,23 @@ def api(serve: Serve, database_url: str) -> Api:
     return serve(database_url)
 
 
+@contextmanager
+def filled(postgres_url: str, name: str, template: str, inserts: str) -> Iterator[str]:
+    """Yield the URL of a database that is cloned from a template and filled with rows."""
+    name = f"{name}_{os.getpid()}"
+    url = with_database(postgres_url, name)
+    on_server(postgres_url, f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name} TEMPLATE {template}")
+    on_server(url, inserts)
+    yield url
+    on_server(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
 @pytest.fixture(scope="session")
 def rows_url(postgres_url: str, template: str) -> Iterator[str]:
     """Yield the URL of a database with the rows of `tests/http/rows.py`, one for the whole run, for tests that only
     read."""
-    name = f"waterspout_rows_{os.getpid()}"
-    url = with_database(postgres_url, name)
-    on_server(postgres_url, f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name} TEMPLATE {template}")
-    on_server(url, rows.ROWS)
-    yield url
-    on_server(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+    with filled(postgres_url, "waterspout_rows", template, rows.ROWS) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")
@@ -290,12 +298,8 @@ def reader(io_loop: IOLoop, reader_port: int, rows_url: str) -> Iterator[Api]:
 @pytest.fixture(scope="session")
 def corner_rows_url(postgres_url: str, corner_template: str) -> Iterator[str]:
     """Like `rows_url`, for the resources of `tests/catalog.py`."""
-    name = f"waterspout_corner_rows_{os.getpid()}"
-    url = with_database(postgres_url, name)
-    on_server(postgres_url, f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name} TEMPLATE {corner_template}")
-    on_server(url, rows.CORNER_ROWS)
-    yield url
-    on_server(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+    with filled(postgres_url, "waterspout_corner_rows", corner_template, rows.CORNER_ROWS) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ PATHS = {
     "person": "/persons",
     "photo": "/photos",
 }
+COLLECTIONS = tuple(path[1:] for path in PATHS.values())
 
 
 def target(path: str, pairs: Pairs) -> str:
@@ -83,3 +84,21 @@ def one(type_name: str, id_text: str) -> dict[str, str]:
 
 def many(type_name: str, *ids: int) -> list[dict[str, str]]:
     return [one(type_name, str(number)) for number in ids]
+
+
+ADA = resource(
+    "user",
+    "1",
+    {"computers": NO_DATA, "posts": NO_DATA, "bio": NO_DATA, "group": NO_DATA},
+    first_name="Ada",
+    last_name="Lovelace",
+    display_name="Ada Lovelace",
+    age=36,
+    email="ada@example.org",
+    status="active",
+    birth_date="1815-12-10",
+    gender="female",
+    words=["math", "poetry"],
+    date_create="2024-01-01",
+)
+"""The first user of `tests/http/rows.py`."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tornado.ioloop import IOLoop
 
-from tests.http.conftest import Answer, Api, Start
+from tests.conftest import on_server
+from tests.http.conftest import Answer, Api, Serve, Start
 from tests.http.test_write_rights import told
 from tests.principals import HEADER, principal, trust_headers
 from waterspout import (
@@ -88,17 +88,11 @@ ADMIN, NOBODY = principal("eve", roles=("admin",), team=1), principal("nobody")
 
 
 @pytest.fixture
-def api(io_loop: IOLoop, start: Start, database_url: str) -> Api:
-    async def served() -> Api:
-        door = Api(0, database_url)
-        for statement in DDL.split(";"):
-            await door.sql(statement)
-        await door.close()
-        api = await start(database_url, CATALOG)
-        trust_headers(api.app.engine)
-        return api
-
-    return io_loop.run_sync(served)
+def api(serve: Serve, database_url: str) -> Api:
+    on_server(database_url, DDL)
+    api = serve(database_url, CATALOG)
+    trust_headers(api.app.engine)
+    return api
 
 
 def task(**attributes: Any) -> Any:

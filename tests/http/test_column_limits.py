@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tornado.ioloop import IOLoop
 
-from tests.http.conftest import Api, Start
+from tests.conftest import on_server
+from tests.http.conftest import Api, Serve, Start
 from tests.http.operating import add, extended
 from tests.http.people import document
 from tests.http.refusals import Error, Refused, attribute, check_refused, error
@@ -59,15 +59,9 @@ ITEM = Resource(
 
 
 @pytest.fixture
-def api(io_loop: IOLoop, start: Start, database_url: str) -> Api:
-    async def served() -> Api:
-        door = Api(0, database_url)
-        for statement in DDL:
-            await door.sql(statement)
-        await door.close()
-        return await start(database_url, Catalog([ITEM]))
-
-    return io_loop.run_sync(served)
+def api(serve: Serve, database_url: str) -> Api:
+    on_server(database_url, *DDL)
+    return serve(database_url, Catalog([ITEM]))
 
 
 def must(name: str, what: str, shown: str) -> Error:

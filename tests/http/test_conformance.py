@@ -7,20 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.http.conftest import Api
+from tests.http.expected import COLLECTIONS
 from tests.http.people import create_household, document, linked
 
-COLLECTIONS = (
-    "users",
-    "groups",
-    "posts",
-    "user-bio",
-    "parents",
-    "children",
-    "parent-to-child-association",
-    "computers",
-    "persons",
-    "photos",
-)
 MEMBER_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]*[A-Za-z0-9])?")
 """The names that JSON:API allows and that are safe in a URL."""
 

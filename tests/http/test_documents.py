@@ -7,26 +7,11 @@ from typing import Any
 import pytest
 
 from tests.http.conftest import Api, Serve
-from tests.http.expected import NO_DATA, PATHS, error, many, one, resource, target
+from tests.http.expected import ADA, NO_DATA, PATHS, error, many, one, resource, target
 from tests.http.wire import connected
 
 JSONAPI = {"version": "1.0"}
 
-ADA = resource(
-    "user",
-    "1",
-    {"computers": NO_DATA, "posts": NO_DATA, "bio": NO_DATA, "group": NO_DATA},
-    first_name="Ada",
-    last_name="Lovelace",
-    display_name="Ada Lovelace",
-    age=36,
-    email="ada@example.org",
-    status="active",
-    birth_date="1815-12-10",
-    gender="female",
-    words=["math", "poetry"],
-    date_create="2024-01-01",
-)
 EMMY = resource(
     "user",
     "5",

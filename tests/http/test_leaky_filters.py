@@ -6,9 +6,9 @@ import json
 from urllib.parse import quote
 
 import pytest
-from tornado.ioloop import IOLoop
 
-from tests.http.conftest import Answer, Api, Sent, Start
+from tests.conftest import on_server
+from tests.http.conftest import Answer, Api, Sent, Serve
 from tests.principals import HEADER, principal, trust_headers
 from waterspout import (
     INT,
@@ -64,17 +64,11 @@ RATIO = {"name": "ratio", "op": "gt", "val": 1}
 
 
 @pytest.fixture
-def api(io_loop: IOLoop, start: Start, database_url: str, sent: Sent) -> Api:
-    async def served() -> Api:
-        door = Api(0, database_url)
-        for statement in DDL.split(";"):
-            await door.sql(statement)
-        await door.close()
-        api = await start(database_url, Catalog([BOX, THING]))
-        trust_headers(api.app.engine)
-        return api
-
-    return io_loop.run_sync(served)
+def api(serve: Serve, database_url: str, sent: Sent) -> Api:
+    on_server(database_url, DDL)
+    api = serve(database_url, Catalog([BOX, THING]))
+    trust_headers(api.app.engine)
+    return api
 
 
 async def filtered(api: Api, path: str, test: object, who: str = ANN) -> Answer:

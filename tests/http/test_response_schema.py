@@ -12,23 +12,12 @@ import jsonschema_rs
 import pytest
 
 from tests.http.conftest import Api, Serve
+from tests.http.expected import COLLECTIONS
 from tests.http.people import create_household, document, linked, of, one, user
 
 SCHEMA = json.loads((Path(__file__).parent / "jsonapi_schema.json").read_text())
 VALIDATOR = jsonschema_rs.Draft202012Validator(SCHEMA, validate_formats=True)
 
-COLLECTIONS = [
-    "users",
-    "groups",
-    "posts",
-    "user-bio",
-    "parents",
-    "children",
-    "parent-to-child-association",
-    "computers",
-    "persons",
-    "photos",
-]
 
 READS = [
     "/-/live",

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
-from tornado.ioloop import IOLoop
 
 from querybuild.planning.rules import read_rules
-from tests.http.conftest import Answer, Api, Start
+from tests.conftest import on_server
+from tests.http.conftest import Answer, Api, Serve, Start
 from tests.principals import HEADER, principal, trust_headers
 from waterspout import (
     ANYONE,
@@ -91,17 +91,11 @@ TIMEKEEPER = principal("tom", roles=("timekeeper",))
 
 
 @pytest.fixture
-def api(io_loop: IOLoop, start: Start, database_url: str) -> Api:
-    async def served() -> Api:
-        door = Api(0, database_url)
-        for statement in DDL.split(";"):
-            await door.sql(statement)
-        await door.close()
-        api = await start(database_url, CATALOG)
-        trust_headers(api.app.engine)
-        return api
-
-    return io_loop.run_sync(served)
+def api(serve: Serve, database_url: str) -> Api:
+    on_server(database_url, DDL)
+    api = serve(database_url, CATALOG)
+    trust_headers(api.app.engine)
+    return api
 
 
 async def read(api: Api, path: str, who: str | None = None) -> Answer:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.http.conftest import Api
-from tests.http.expected import NO_DATA, Pairs, error, one, resource, target
+from tests.http.expected import ADA, NO_DATA, Pairs, error, one, resource, target
 
 
 @pytest.mark.parametrize(
@@ -49,23 +49,7 @@ async def test_detail(reader: Api, fields: str, data: dict[str, Any]) -> None:
         (
             [("fields[computer]", "")],
             resource("computer", "1", {}),
-            [
-                resource(
-                    "user",
-                    "1",
-                    {"computers": NO_DATA, "posts": NO_DATA, "bio": NO_DATA, "group": NO_DATA},
-                    first_name="Ada",
-                    last_name="Lovelace",
-                    display_name="Ada Lovelace",
-                    age=36,
-                    email="ada@example.org",
-                    status="active",
-                    birth_date="1815-12-10",
-                    gender="female",
-                    words=["math", "poetry"],
-                    date_create="2024-01-01",
-                )
-            ],
+            [ADA],
         ),
         # a type that is not in the answer is allowed
         (
