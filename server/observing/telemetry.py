@@ -94,11 +94,12 @@ class Telemetry:
         assert isinstance(handler, ObservedHandler)
         route = UNMATCHED if handler.route is None else handler.route.shape
         now, request, meter = time.perf_counter(), handler.request, self.meter
-        meter.request(route, request.method or "", handler.get_status(), request.request_time(), handler.sent_bytes)
+        seconds, size = request.request_time(), handler.sent_bytes
+        meter.request(route, request.method or "", handler.get_status(), seconds, size)
         meter.stages(route, handler.stages, now)
         if self.tracer is not None:
             self.tracer.end(handler, now)
-        self._access(handler, is_quiet=handler.is_quiet)
+        self._access.add(handler, seconds, size, is_quiet=handler.is_quiet)
 
     def record_refusal(self, status: HTTPStatus, client: str, seconds: float) -> None:
         """Record input that was no valid request and got only a status. seconds: since it began to arrive."""
