@@ -270,7 +270,7 @@ class Engine:
     ) -> TypedWrite | None:
         """Decode and prepare a write in one step. Returns None if it must be decoded step by step. path_id: of the
         updated resource."""
-        if resource.hooks is not NO_HOOKS or context.access.refused:
+        if resource.hooks is not NO_HOOKS or (resource.type, kind) in context.access.refused:
             return None
         found = self._typed_writes.plan(resource, kind, body, path_id, context, self.view_of(context))
         if found is None:
