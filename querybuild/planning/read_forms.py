@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from querybuild.cursors import Cursor, decode_cursor, mark_of
-from querybuild.declarations.json_texts import JsonFault, load_json
+from querybuild.declarations.json_texts import JsonFault, has_all_names, load_json, load_unchecked
 from querybuild.declarations.values import ValueFault
 from querybuild.filters import GROUPS, RELATION_OPERATORS, SentFilter
 from querybuild.parse import is_ignored
@@ -110,23 +110,30 @@ def _whole_number(text: str) -> int:
 def _filter_form(name: str, value: str, vals: list[Any], limits: Limits) -> Hashable:
     if "\0" in value:
         raise _NoForm
-    if name == "filter":
-        return _form_of(load_json(value, limits.max_json_depth), vals)
-    vals.append(value)
-    return value == NULL_TEXT
+    if name != "filter":
+        vals.append(value)
+        return value == NULL_TEXT
+    tree, is_checked = load_unchecked(value, limits.max_json_depth)
+    names: list[int] = []
+    form = _form_of(tree, vals, names)
+    if not is_checked and not has_all_names(value, sum(names)):
+        # It raises JsonFault if an object has a duplicate name.
+        load_json(value, limits.max_json_depth)
+    return form
 
 
-def _form_of(tree: Any, vals: list[Any]) -> Hashable:
-    """Return a filter without its values, which are appended to vals."""
+def _form_of(tree: Any, vals: list[Any], names: list[int]) -> Hashable:
+    """Return a filter without its values, which are appended to vals. names: how many each of its objects has."""
     if isinstance(tree, list):
-        return tuple([_form_of(item, vals) for item in tree])
+        return tuple([_form_of(item, vals, names) for item in tree])
     if not isinstance(tree, dict):
         raise _NoForm
+    names.append(len(tree))
     if len(tree) == 1:
         ((op, content),) = tree.items()
         if op not in GROUPS:
             raise _NoForm
-        return op, _form_of(content, vals)
+        return op, _form_of(content, vals, names)
     name, op = tree.get("name"), tree.get("op")
     if len(tree) != len(("name", "op", "val")) or not isinstance(name, str) or not isinstance(op, str):
         raise _NoForm
@@ -137,7 +144,7 @@ def _form_of(tree: Any, vals: list[Any]) -> Hashable:
         return name, op, field
     val = tree["val"]
     if op in RELATION_OPERATORS:
-        return name, op, _form_of(val, vals)
+        return name, op, _form_of(val, vals, names)
     vals.append(val)
     return name, op, val is None
 
