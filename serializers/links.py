@@ -54,11 +54,8 @@ def _quoted_name(name: str) -> str:
 
 
 def _parameter(name: str, value: str) -> str:
-    """A parameter in the form of links. `translate` takes a third of the time of `quote`, and many values need none."""
-    if value.isascii():
-        text = value if value.isalnum() else value.translate(_ENCODED)
-    else:
-        text = quote_segment(value)
+    """A parameter in the form of links. `translate` takes a third of the time of `quote`."""
+    text = value.translate(_ENCODED) if value.isascii() else quote_segment(value)
     return f"{_quoted_name(name) if len(name) <= SHORT_NAME else quote_segment(name)}={text}"
 
 
