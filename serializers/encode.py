@@ -175,7 +175,6 @@ def _struct_of(attributes: tuple[Attribute, ...]) -> Callable[..., msgspec.Struc
 # characters unescaped.
 _URL_ID, _LINKAGE, _ID, _OWN = "\x00", "\x01", "\x02", "\x03"
 
-
 _Piece = bytes | tuple[bytes, ...] | int | str
 """A piece of the text of an object. bytes: constant. tuple: constant texts to join with the id of a URL. int: the index
 of the linkage. str: the mark of a column."""
@@ -196,9 +195,7 @@ def _pieces(text: str, linkage_indexes: Sequence[int]) -> list[_Piece]:
     return pieces
 
 
-def _template(
-    pieces: Sequence[bytes | tuple[bytes, ...] | int | str],
-) -> tuple[bytes, Callable[[Sequence[bytes]], Any]]:
+def _template(pieces: Sequence[_Piece]) -> tuple[bytes, Callable[[Sequence[bytes]], Any]]:
     """Return the text of one object as a format, and a function that returns the values of its gaps, out of the id, the
     attributes, the id in a URL, and the linkage."""
     text, gaps = b"", list[int]()
@@ -252,7 +249,7 @@ def encode_identifier_document(resource: Resource, row_id: Any) -> bytes:
 
 
 def document_tail(links: dict[str, str], meta: Meta | None) -> bytes:
-    """Return the text of a document after its resources: links, meta and the document_tail brace."""
+    """Return the text of a document after its resources: links, meta and the closing brace."""
     parts = []
     if links:
         parts += [b',"links":', _ENCODER.encode(links)]
@@ -279,7 +276,7 @@ _Key = tuple[int, Callable[[Any], bytes], str]
 
 
 def _keys_of_one(plan: ReadPlan) -> tuple[_Key, ...] | None:
-    """Return the keys of a document of one resource, or None if the document shows other rows or is none of these."""
+    """Return the keys of the document of one resource, or None for other documents, and if it may show other rows."""
     node = plan.node
     if plan.is_collection or plan.is_linkage or plan.has_included:
         return None

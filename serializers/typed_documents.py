@@ -30,7 +30,6 @@ _UNSET = repeat(UNSET)
 
 _STRICT: dict[str, Any] = {"forbid_unknown_fields": True, "gc": False}
 
-
 _FORBIDDEN = re.compile(r"\\u(0000|[dD][89a-fA-F])")
 """U+0000, and a surrogate, which may be half of a pair."""
 

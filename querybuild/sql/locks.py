@@ -20,7 +20,7 @@ locked as well:
     locked in the order of their ids. Two tables that a link table connects also have such an order.
 
 PostgreSQL cannot lock the rows of some relations: of materialized views, and of views that group, for example. Writes
-read such rows without a lock (`Relation.locks_rows`).
+read such rows without a lock (`TableAbilities.locks_rows`).
 
 A cycle of references has no such order. There, and where a cascade or a trigger locks, PostgreSQL may detect a
 deadlock. Then one write is rolled back and repeated.
