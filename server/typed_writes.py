@@ -65,7 +65,7 @@ class TypedWrites:
         form_key = (resource, kind, context.access, typed.shape)
         form = self.caches.typed_forms.get(form_key)
         if form is None:
-            form = self._learn(resource, kind, body, path_id, typed, document[1], context, view)
+            form = self._learn(resource, kind, body, typed, document[1], context, view)
             if form is None:
                 return None
             self.caches.typed_forms.put(form_key, form, ENTRY_BYTES)
@@ -87,7 +87,6 @@ class TypedWrites:
         resource: Resource,
         kind: Kind,
         body: bytes,
-        path_id: str | None,
         typed: Typed,
         types: tuple[JsonType, ...],
         context: Context,
@@ -99,7 +98,7 @@ class TypedWrites:
         change = decode_resource_document(body, errors, self._limits, kind=kind)
         if change is None or errors:
             return None
-        change = _in_order(change if path_id is None else msgspec.structs.replace(change, id=path_id), resource)
+        change = _in_order(change, resource)
         planned = plan_write(change, resource, view.catalog, context, pointers, errors, view.checks)
         if errors:
             return None

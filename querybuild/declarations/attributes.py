@@ -133,14 +133,14 @@ def checks_of(attribute: Attribute) -> list[Check]:
     """Return the checks of a declaration beyond its type, in the order of their messages."""
     has_length = attribute.min_length is not None or attribute.max_length is not None
     has_range = attribute.minimum is not None or attribute.maximum is not None
-    asked = {
+    needed = {
         check_nul: True,
         check_shape: attribute.shape is not None,
         check_length: has_length,
         check_range: has_range,
         _check_pattern: attribute.pattern is not None,
     }
-    return [check for check, is_asked in asked.items() if is_asked]
+    return [check for check, is_needed in needed.items() if is_needed]
 
 
 def check_nul(attribute: Attribute, value: Any, native: Any) -> None:

@@ -75,15 +75,15 @@ def compile_stream(plan: StreamPlan) -> StreamStatements:
 
 def _part(part: StreamPart) -> Part:
     read = part.read
-    statements, counted, asked = compile_read(read), Binds(), Binds()
-    rows = join(matching(read, asked), read.rows.joins, asked)
+    statements, counted, binds = compile_read(read), Binds(), Binds()
+    rows = join(matching(read, binds), read.rows.joins, binds)
     return Part(
         read.node,
         _fast_start(statements.primary),
         statements.branches,
         tuple([None if linked is None else _linked(linked) for linked in part.linked]),
         _count(matching(read, counted), counted),
-        _ambiguous(read.node.rows, rows, asked),
+        _ambiguous(read.node.rows, rows, binds),
     )
 
 

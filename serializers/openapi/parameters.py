@@ -55,7 +55,6 @@ def parameter_refs(accepts: frozenset[str], shown: Resource, linkage: Relationsh
 
 _INCLUDE = "Related resources, by paths of relationships."
 
-
 _FILTER = [{"name": "id", "op": "isnot", "val": None}]
 """A filter for all resources, as an example."""
 
@@ -70,11 +69,11 @@ def _filter(resource: Resource, api: Api) -> JsonSchema:
 
 
 def _sort(resource: Resource, api: Api) -> JsonSchema:
-    own = [sign + key for key in _sort_keys(resource, api.catalog) for sign in ("", "-")]
+    own = [sign + key for key in _sort_keys(resource) for sign in ("", "-")]
     alike: dict[str, list[str]] = {}
     for one in resource.relationships:
         if isinstance(one, ToOne) and one.filterable:
-            keys = "|".join(_sort_keys(api.catalog.target(one), api.catalog))
+            keys = "|".join(_sort_keys(api.catalog.target(one)))
             alike.setdefault(keys, []).append(one.name)
     paths = [f"({'|'.join(names)})[.]({keys})" for keys, names in alike.items()]
     text = "Fields to sort by, descending with a minus."
@@ -86,7 +85,7 @@ def _sort(resource: Resource, api: Api) -> JsonSchema:
     return found
 
 
-def _sort_keys(resource: Resource, catalog: Catalog) -> Iterator[str]:
+def _sort_keys(resource: Resource) -> Iterator[str]:
     yield "id"
     for attribute in resource.attributes:
         if attribute.is_sortable and attribute.type.has_order:

@@ -43,9 +43,9 @@ def _operation(function: Function, audiences: tuple[Audience, ...], api: Api, de
         found["description"] = function.description
     parameters = [] if resource is None else list(parameter_refs(row.accepts, resource, None))
     if function.method == "GET":
-        parameters += [_parameter(argument, api) for argument in function.arguments]
+        parameters += [_parameter(argument) for argument in function.arguments]
     else:
-        found["requestBody"] = _body(function, api)
+        found["requestBody"] = _body(function)
     if parameters:
         found["parameters"] = parameters
     document = _VALUE if resource is None else ref(component(resource.type, "collection"))
@@ -60,7 +60,7 @@ def _row(function: Function) -> Method:
     return next(row for row in rows if row.name == function.method)
 
 
-def _parameter(argument: Attribute, api: Api) -> JsonSchema:
+def _parameter(argument: Attribute) -> JsonSchema:
     schema = written_schema(argument)
     found: JsonSchema = {"name": f"{ARGUMENT}{argument.name}", "in": "query", "required": argument.required}
     if argument.type in (JSON, JSONB):
@@ -68,15 +68,15 @@ def _parameter(argument: Attribute, api: Api) -> JsonSchema:
     return found | ({"style": "form", "explode": False} if argument.type.element else {}) | {"schema": schema}
 
 
-def _body(function: Function, api: Api) -> JsonSchema:
-    meta = _object(function.arguments, api)
+def _body(function: Function) -> JsonSchema:
+    meta = _object(function.arguments)
     needs = ["meta"] if any(argument.required for argument in function.arguments) else []
     schema: JsonSchema = {"type": "object", "properties": {"meta": meta}}
     schema |= {"required": needs} if needs else {}
     return {"required": bool(needs), "content": {MEDIA_TYPE: {"schema": schema}}}
 
 
-def _object(arguments: tuple[Attribute, ...], api: Api) -> JsonSchema:
+def _object(arguments: tuple[Attribute, ...]) -> JsonSchema:
     found: JsonSchema = {
         "type": "object",
         "properties": {argument.name: written_schema(argument) for argument in arguments},
