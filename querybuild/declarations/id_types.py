@@ -47,7 +47,7 @@ def _no_id(text: str) -> Any:
 
 
 NO_IDS = IdType(_no_id, {})
-"""Of a type that no id has."""
+"""For column types that an id cannot have."""
 
 _CANONICAL_INTEGER = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
 _CANONICAL_NUMERIC = r"-?(0|[1-9][0-9]*)(\.[0-9]*[1-9])?|NaN|-?Infinity"
@@ -181,8 +181,8 @@ NUMERIC_IDS = IdType(
 DATE_IDS = IdType(_date_id, {"type": "string", "format": "date"}, _iso)
 _MOMENT: JsonSchema = {"type": "string", "format": "date-time"}
 TIMESTAMP_IDS = IdType(_moment_id, _MOMENT, _moment, text_of=_moment_text)
+"""A timestamp without time zone is one in UTC."""
 TIMESTAMPTZ_IDS = IdType(_moment_id, _MOMENT, _utc, text_of=_moment_text)
-"""A column without time zone contains UTC."""
 
 
 def enum_ids(read: Callable[[str], str], schema: JsonSchema) -> IdType:

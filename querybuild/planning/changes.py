@@ -196,12 +196,13 @@ def _assign_by_rules(draft: Draft) -> None:
         key = key_of_target(target, draft.catalog)
         sent = [by_column.get(name) for name in key.columns]
         other = next((one for one in differing(sent, key, value, draft.values)), None)
-        # Only a part of a key may have been sent. With another value there, the rest of the rule's makes no sense.
+        # If the document has a part of the key, with another value than the rule, the rest of the rule's key would name
+        # a row that nobody means.
         if None in sent and other is None:
             added = zip(_assign_by_rule(draft, target, key, value), sent, strict=True)
             draft.assignments += [one for one, known in added if known is None]
         if other is not None and field.is_fixed and field.name not in draft.change.assigned:
-            # Only the path can name a relationship that the principal may not read, from its other side.
+            # A relationship that the principal may not read was set by the path, from its other side: do not name it.
             name = quoted(field.name) if _is_readable(draft, target) else "What the path links it to"
             detail = f"{name} is set by a rule: leave it out, or send the value that the rule sets."
             pointer = draft.pointer_of(draft.places[other.slot])

@@ -119,7 +119,7 @@ def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements
     is_update = plan.kind == "update"
     targets = tuple(_targets(plan))
     has_lock = plan.rows.is_limited or (
-        is_update and bool(plan.links or plan.unchanged or targets or not plan.assignments or _joins_by_key(plan))
+        is_update and bool(plan.links or plan.unchanged or targets or not plan.assignments or _locks_owner_first(plan))
     )
     binds = Binds()
     row = _row(plan, shown, binds) if not is_update or plan.assignments else None
@@ -148,15 +148,15 @@ def _needs_transaction(plan: WritePlan, shown: Node | None) -> bool:
     """Return whether a write needs more than the statement of its row, or depends on other rows that it must lock."""
     if plan.links or plan.unchanged or plan.owner or any(one.target for one in plan.assignments):
         return True
-    if _joins_by_key(plan):
+    if _locks_owner_first(plan):
         return True
     rows = [plan.rows, plan.checked, None if shown is None else shown.rows]
     return (shown is not None and bool(shown.targets)) or any(one is not None and decides_again(one) for one in rows)
 
 
-def _joins_by_key(plan: WritePlan) -> bool:
-    """Return whether an update writes a key of several columns to an owner that must be locked. One of a single column
-    is locked by the statement of the row."""
+def _locks_owner_first(plan: WritePlan) -> bool:
+    """Return whether an update locks the owner of a key by a statement of its own. If the key is one column that holds
+    the id, the statement of the row locks the owner (`_joined`)."""
     if plan.kind != "update":
         return False
     return any(one.owner is not None and one.key is not None and not one.key.holds_id for one in plan.assignments)
@@ -409,7 +409,7 @@ def _joined(assignment: Assignment, value: Term) -> Term:
     The foreign key would lock the owner after the row. Then two writes from both sides would wait for each other. If
     there is no owner with this id, the foreign key refuses the write."""
     if assignment.owner is None or assignment.key is None or not assignment.key.holds_id:
-        # Rows that other keys refer to are locked before (`_needs_transaction`).
+        # The owners of other keys are locked by a statement before (`_locks_owner_first`).
         return value
     owner = assignment.owner.resource
     rows = table(owner)

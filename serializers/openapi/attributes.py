@@ -53,7 +53,7 @@ def shown_schema(attribute: Attribute, api: Api, resource: Resource) -> JsonSche
     if attribute.shape is not None:
         schema = _shape_schema(attribute.shape)
     elif schema.get("type") == "integer":
-        # The format says it. The bounds would be a tenth of the document.
+        # The format implies the bounds, which would be a tenth of the document.
         schema = {name: value for name, value in schema.items() if name not in ("minimum", "maximum")}
     found = nullable(schema) if attribute.nullable else schema
     is_written = any(attribute in api.written_attributes(resource, on_create=on_create) for on_create in (True, False))

@@ -50,7 +50,7 @@ class UnknownKey(Exception):
 
 
 class _Header(msgspec.Struct):
-    """What chooses the key of a token. Nothing of it is trusted: PyJWT reads the header again, and checks it."""
+    """The header of a token. It chooses the key, and is not trusted: PyJWT reads it again, and checks it."""
 
     alg: Any = None
     kid: Any = None

@@ -76,7 +76,7 @@ class WithExamples(click.Command):
         self.examples = examples
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Propose the nearest flag. The dashes do not make it nearer, and a flag of another command is none."""
+        """Propose the nearest flag, compared without dashes. If that is a flag of another command, propose none."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:

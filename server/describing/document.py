@@ -78,7 +78,7 @@ def describe(engine: Engine, context: Context, custom: Iterable[Mapping[str, Any
             "servers": [{"url": engine.base_url or "/"}],
             "tags": [_tag(resource) for resource in api.catalog] + list(_other_tags(paths)),
             "paths": paths,
-            # After the paths, which add to them.
+            # Made last: the paths add components to the describer.
             "components": _components(engine, describer),
         }
     )

@@ -185,7 +185,7 @@ class Describer:
         }
         if relationship is not None and relationship.description:
             found["description"] = relationship.description
-        # Swagger UI shows those of a path without their names.
+        # Not as parameters of the path: Swagger UI shows those without their names.
         ids = [] if route.shape is Shape.COLLECTION else [ref(id_parameter(resource), "parameters")]
         parameters = ids + list(parameter_refs(row.accepts, shown, linkage))
         if parameters:

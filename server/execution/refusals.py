@@ -402,7 +402,7 @@ def _field(column: str, error: asyncpg.PostgresError, write: PlannedWrite, engin
 def _required_link(
     columns: Sequence[str], error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
 ) -> LinkWrite | None:
-    """Return the link whose key must not be null, without a relationship on the other side that declares it."""
+    """Return the link whose key must not be null, although no declaration says so on the side of the key."""
     for link in write.plan.links:
         if _is_about(error, link.target, engine) and set(link.relationship.foreign_columns) & set(columns):
             return link

@@ -196,8 +196,8 @@ class Connection(asyncpg.Connection):
             self.statement_finished(query, begin)
 
     async def _cleanup_stmts(self) -> None:
-        """Close the statements that left the cache, but not now if some are pipelined: what closes them has a Sync,
-        which would commit those."""
+        """Close the statements that left the cache, but not while statements are pipelined: the Sync that ends the
+        close would commit these."""
         if not self._is_sending:
             await super()._cleanup_stmts()  # type: ignore[misc]  # as above
 

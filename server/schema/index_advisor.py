@@ -118,8 +118,8 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """An index that a declaration needs. Most existing indexes that begin with the same columns count as equal, in any
-    order of them. key_size: how many columns these are."""
+    """An index that a declaration needs. Most existing indexes that begin with its first `key_size` columns, in any
+    order, are good enough."""
 
     rank: Rank
     reason: str
@@ -223,7 +223,7 @@ def _is_read(relationship: Relationship) -> bool:
 
 
 def _has_gin(element: ColumnType | None) -> bool:
-    """Return whether PostgreSQL has a GIN index for arrays of these elements: their type needs an order of its own."""
+    """Return whether PostgreSQL has a GIN index for arrays of these elements: only if their type has an order."""
     return element is JSONB or (element is not None and element.has_order)
 
 

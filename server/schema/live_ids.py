@@ -121,7 +121,7 @@ async def _origins(connection: asyncpg.Connection[Any], columns: _KeyColumns) ->
     return {
         number: [(row["oid"], row["name"]) for row in rows]
         for number, rows in found.items()
-        # More rows: a subquery of the view has a column of this name too.
+        # If a subquery of the view has a column of this name too, there are more rows.
         if len({row["place"] for row in rows}) == len(rows) == len(plain[number])
         and len({row["oid"] for row in rows}) == 1
     }

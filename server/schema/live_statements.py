@@ -150,7 +150,7 @@ async def term_faults(reader: Reader, resource: Resource) -> list[str]:
 
 async def type_of_term(reader: Reader, resource: Resource, attribute: Attribute) -> int:
     """Return the oid of the type of an attribute that is computed in SQL. For a domain it is that of its base type."""
-    # Without the expression that the declared type puts around the term.
+    # The declared type may put a cast around the term, and the type of the term itself is wanted.
     bare = msgspec.structs.replace(attribute, type=msgspec.structs.replace(attribute.type, select=None))
     _, term = await _columns_of(reader, _list_of(resource, (bare,)))
     return term.type.oid

@@ -195,7 +195,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(names) in (self.unique or ())
 
     def may_repeat(self, *names: str) -> bool:
-        """Return whether two rows may have the same values in these columns, and an index could forbid it."""
+        """Return whether these columns have no unique index, although they could have one."""
         is_known = self.unique is not None and set(names) <= self.columns.keys()
         return (
             is_known

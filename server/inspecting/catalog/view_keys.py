@@ -49,7 +49,7 @@ async def _with_key(
     candidates = list(_candidates(shown, by_oid))
     if table.grouped:
         candidates = await _grouped_candidates(connection, table, shown, candidates, readable)
-    # With columns that no id can have, a key only serves to say so.
+    # Last are the keys with a column that cannot be part of an id: if one of them is chosen, a message says why.
     candidates.sort(key=lambda columns: not all(is_id(table.column(name).type) for name in columns))
     for columns in candidates:
         if readable.issuperset(columns) and (table.shows_rows_once or await _is_unique(connection, table, columns)):
@@ -62,7 +62,7 @@ async def _with_part_of_key(connection: Connection, table: Table, is_id: Callabl
     key because PostgreSQL has no unique index without the partition key."""
     parts = [table.column(name) for name in table.primary_key]
     numbered = [part for part in parts if part.has_default and part.type.name in ("int2", "int4", "int8")]
-    # Moments are parts for the sake of the partitions only.
+    # A timestamp is in the key because the table is partitioned by it, not because it identifies a row.
     if all(is_id(part.type) and part.type.name not in _MOMENTS for part in parts) or len(numbered) != 1:
         return table
     columns = (numbered[0].name,)

@@ -23,8 +23,8 @@ class Names:
         self.used_hints: set[str] = set()
 
     def take(self, what: str, candidates: Sequence[str], *, column: str = "") -> str:
-        """Return the first candidate that is free. The name of the hints, by column or by the name without hints, comes
-        before all. what: the field in words, for a message."""
+        """Return the name that the hints give, for the column or for the name without hints; otherwise the first
+        candidate that is free. what: the field in words, for a message."""
         name = first_free(candidates, self.taken)
         for known in (column, name):
             if known and known in self.hints.names:
