@@ -1,6 +1,6 @@
 """Arranges the rows of a compound document: each resource once, in the order in which it is first seen, with full
 linkage. What comes in: a node, and the rows of it and of each node below. What goes out: levels; each has the resources
-of one node with their linkage. Resource objects are written in `encode.py`.
+of one node with their linkage. Resource objects are written in `resource_objects.py`.
 
 Source: JSON:API 1.0 "Compound Documents".
 """

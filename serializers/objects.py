@@ -1,6 +1,6 @@
 """Defines the objects of JSON:API documents that are not resources, as msgspec Structs.
 
-Resource objects are written from templates in `encode.py`, because a long list spends most of its time there.
+Resource objects are written from templates in `resource_objects.py`, because a long list spends most of its time there.
 
 Source: JSON:API 1.0 "Document Structure", "Errors".
 """

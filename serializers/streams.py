@@ -14,8 +14,9 @@ from typing import Any
 from querybuild.planning.plan import Node, ReadPlan
 from querybuild.planning.rows import Row
 from serializers.compound import Level, identifier_encoder, levels
-from serializers.encode import HEAD, ResourceEncoder, document_tail
+from serializers.encode import HEAD, document_tail
 from serializers.objects import Meta
+from serializers.resource_objects import ResourceEncoder
 from serializers.steps import ONE_STEP, run_steps
 
 Linked = Sequence[Container[Any] | None]

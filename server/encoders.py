@@ -15,7 +15,8 @@ from querybuild.planning.rows import Row, with_computed
 from querybuild.planning.rowsets import open_rows
 from querybuild.sql.clauses import reads_other_rows
 from querybuild.sql.stream import StreamStatements
-from serializers.encode import DocumentEncoder, ResourceEncoder
+from serializers.encode import DocumentEncoder
+from serializers.resource_objects import ResourceEncoder
 from serializers.streams import StreamEncoder
 from server.statements import ENTRY_BYTES
 

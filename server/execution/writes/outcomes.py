@@ -27,8 +27,8 @@ from querybuild.planning.writes.write_plan import LinkWrite
 from querybuild.principal import Principal
 from querybuild.sql.modify import WriteStatements
 from querybuild.sql.statement import Statement
-from serializers.encode import shown_values
 from serializers.pointers import slot_pointer
+from serializers.resource_objects import shown_values
 from server.errors import NotWritten
 from server.execution.arguments import Arguments
 from server.execution.refusals import not_written

@@ -1,0 +1,212 @@
+"""Writes resource objects. What comes in: a node, once; then rows and their linkage. What goes out: bytes.
+
+A resource object is a prepared text with gaps for the id, the attributes as msgspec writes them, and the linkage.
+
+It must not know: documents, SQL, HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat, starmap
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+
+from querybuild.declarations.json_texts import JsonFault, load_json
+from querybuild.declarations.resource import Attribute, Relationship, Resource
+from querybuild.declarations.types import SEQUENCE_TYPES
+from querybuild.planning.plan import Node
+from querybuild.planning.rows import Row, with_computed
+from serializers.compound import Linkage, has_text_ids, id_encoder
+from serializers.links import quote_segment, related_path, relationship_path, resource_path
+
+_ENCODER = msgspec.json.Encoder()
+_FIRST = itemgetter(0)
+
+
+class ResourceEncoder:
+    """Writes the resource objects of one type and one fieldset. linked: the relationships that have `data`. has_link:
+    whether each object has a `self` link."""
+
+    def __init__(self, node: Node, linked: tuple[str, ...], base_url: str, *, has_link: bool) -> None:
+        resource, attributes, relationships = node.resource, node.attributes, node.relationships
+        self._values = _values_of(node)
+        self._own = itemgetter(slice(1, 1 + len(attributes)))
+        self._struct = _struct_of(attributes)
+        self._ids = id_encoder(resource)
+        self._has_quoted_ids = has_text_ids(resource)
+        self._has_attributes = bool(attributes)
+        linkage_indexes = [linked.index(relation.name) for relation in relationships if relation.name in linked]
+        text = f'{{"type":{json.dumps(resource.type)},"id":"{_ID}"' + (f',"attributes":{_OWN}' if attributes else "")
+        text += _object_tail(resource, relationships, linked, base_url, has_link=has_link)
+        pieces = _pieces(text, linkage_indexes)
+        self._constants: list[Iterable[bytes]] = [repeat(one if isinstance(one, bytes) else b"") for one in pieces]
+        self._urls = [(index, repeat(one)) for index, one in enumerate(pieces) if isinstance(one, tuple)]
+        self._columns = [(index, one) for index, one in enumerate(pieces) if isinstance(one, str)]
+        self._linkage = [(index, one) for index, one in enumerate(pieces) if isinstance(one, int)]
+        self._id = _single_id(resource)
+        self._text, self._gaps = _template(pieces)
+
+    def encode_one(self, row: Row, linkage: Sequence[bytes]) -> bytes:
+        """Return the object of one row. linkage: the `data` of each relationship in `linked`."""
+        row_id = self._id(row[0])
+        own = self._own(row) if self._values is None else next(self._values([row]))
+        url_id = quote_segment(row[0]).encode() if self._has_quoted_ids else row_id
+        text: bytes = self._text % self._gaps((row_id, _ENCODER.encode(self._struct(*own)), url_id, *linkage))
+        return text
+
+    def encode(self, rows: Sequence[Row], linkage: Sequence[Linkage], ids: list[bytes] | None = None) -> list[bytes]:
+        """Return the object of each row. linkage: for each relationship in `linked`, the `data` of each row. ids: the
+        encoded ids of the rows, if they exist already.
+
+        Constant texts and values are columns. Each object is one row of these columns, joined, so no Python loop runs
+        over the rows.
+        """
+        ids = self._ids(list(map(_FIRST, rows))) if ids is None else ids
+        url_ids = [quote_segment(row[0]).encode() for row in rows] if self._has_quoted_ids else ids
+        values: list[Iterable[bytes]] = self._constants.copy()
+        for index, texts in self._urls:
+            values[index] = map(bytes.join, url_ids, texts)
+        columns = {_ID: ids, _OWN: self._attributes(rows) if self._has_attributes else []}
+        for index, mark in self._columns:
+            values[index] = columns[mark]
+        for index, place in self._linkage:
+            values[index] = linkage[place]
+        return list(map(b"".join, zip(*values, strict=False)))
+
+    def _attributes(self, rows: Sequence[Row]) -> list[bytes]:
+        """Return the attributes object of each row, all from one call. A value of a `json` column is copied as it is
+        and may contain line breaks. Then the lines are not the objects, and each object is encoded separately."""
+        structs = list(starmap(self._struct, map(self._own, rows) if self._values is None else self._values(rows)))
+        lines = _ENCODER.encode_lines(structs).split(b"\n")
+        lines.pop()
+        return lines if len(lines) == len(rows) else [_ENCODER.encode(one) for one in structs]
+
+
+def _values_of(node: Node) -> Callable[[Sequence[Row]], Iterator[list[Any]]] | None:
+    """Return a function that yields the shown attribute values of rows, or None if the rows already have them."""
+    shown = [(index, one.type.shown) for index, one in enumerate(node.attributes) if one.type.shown is not None]
+    in_order = _in_shown_order(node) if node.computed else _in_row_order
+    if not shown and in_order is _in_row_order:
+        return None
+
+    def values(rows: Sequence[Row]) -> Iterator[list[Any]]:
+        for row_values in in_order(rows, len(node.attributes)):
+            for index, show in shown:
+                row_values[index] = show(row_values[index])
+            yield row_values
+
+    return values
+
+
+def _in_row_order(rows: Sequence[Row], count: int) -> Iterator[list[Any]]:
+    """The attributes of rows that have them in the order in which they are shown."""
+    return (list(row[1 : 1 + count]) for row in rows)
+
+
+def _in_shown_order(node: Node) -> Callable[[Sequence[Row], int], Iterator[list[Any]]]:
+    """The same if some attributes are computed in Python: their values are at the end of the row."""
+    index_of = {attribute: index for index, attribute in enumerate(node.read, 1)}
+    index_of |= {attribute: index - len(node.computed) for index, attribute in enumerate(node.computed)}
+    indexes = [index_of[attribute] for attribute in node.attributes]
+    return lambda rows, _: ([row[index] for index in indexes] for row in rows)
+
+
+def shown_values(node: Node, row: Row) -> list[Any]:
+    """Return the attributes of a row as a client reads them: encoded, and then loaded by `load_json`."""
+    [row] = with_computed(node, [row])
+    values = _values_of(node)
+    shown = row[1 : 1 + len(node.attributes)] if values is None else next(values([row]))
+    return [_as_client_reads(value) for value in shown]
+
+
+def _as_client_reads(value: Any) -> Any:
+    """The value after encoding and loading. JSON that `load_json` refuses, such as a duplicate name, becomes an object
+    that equals nothing, because no client can send it."""
+    try:
+        return load_json(_ENCODER.encode(value).decode(), sys.maxsize)
+    except (JsonFault, RecursionError):
+        return object()
+
+
+def _struct_of(attributes: tuple[Attribute, ...]) -> Callable[..., msgspec.Struct]:
+    """Return a Struct with the attributes as fields by position. Attribute names may contain any character."""
+    names = {f"f{index}": attribute.name for index, attribute in enumerate(attributes)}
+    return msgspec.defstruct("Attributes", [(name, Any) for name in names], rename=names, gc=False)
+
+
+# Marks for the gaps of the id in a URL, the linkage, the id, and the attributes. JSON text never contains these
+# characters unescaped.
+_URL_ID, _LINKAGE, _ID, _OWN = "\x00", "\x01", "\x02", "\x03"
+
+_Piece = bytes | tuple[bytes, ...] | int | str
+"""A piece of the text of an object. bytes: constant. tuple: constant texts to join with the id of a URL. int: the index
+of the linkage. str: the mark of a column."""
+
+
+def _pieces(text: str, linkage_indexes: Sequence[int]) -> list[_Piece]:
+    """Split the text of an object into pieces."""
+    linkages = iter(linkage_indexes)
+    pieces: list[_Piece] = []
+    for piece in re.split("([\x01-\x03])", text):
+        if piece == _LINKAGE:
+            pieces.append(next(linkages))
+        elif piece in (_ID, _OWN):
+            pieces.append(piece)
+        elif piece:
+            constant = tuple(piece.encode().split(_URL_ID.encode()))
+            pieces.append(constant if len(constant) > 1 else constant[0])
+    return pieces
+
+
+def _template(pieces: Sequence[_Piece]) -> tuple[bytes, Callable[[Sequence[bytes]], Any]]:
+    """Return the text of one object as a format, and a function that returns the values of its gaps, out of the id, the
+    attributes, the id in a URL, and the linkage."""
+    text, gaps = b"", list[int]()
+    for piece in pieces:
+        if isinstance(piece, tuple):
+            text += b"%b".join([part.replace(b"%", b"%%") for part in piece])
+            gaps += [2] * (len(piece) - 1)
+        elif isinstance(piece, bytes):
+            text += piece.replace(b"%", b"%%")
+        else:
+            text += b"%b"
+            gaps.append(3 + piece if isinstance(piece, int) else 0 if piece == _ID else 1)
+    return text, itemgetter(*gaps)
+
+
+def _single_id(resource: Resource) -> Callable[[Any], bytes]:
+    """Return what `id_encoder` does, for one id."""
+    encode = id_encoder(resource)
+    if resource.id.type in SEQUENCE_TYPES:
+        return b"%d".__mod__
+    return lambda value: encode([value])[0]
+
+
+def _object_tail(
+    resource: Resource,
+    relationships: tuple[Relationship, ...],
+    linked: tuple[str, ...],
+    base_url: str,
+    *,
+    has_link: bool,
+) -> str:
+    """The text of an object after its attributes."""
+    path = resource_path(base_url, resource, _URL_ID)
+    members = []
+    for relationship in relationships:
+        parts = []
+        if "read" in relationship.methods:
+            own, related = relationship_path(path, relationship), related_path(path, relationship)
+            parts.append(f'"links":{{"self":"{own}","related":"{related}"}}')
+        if relationship.name in linked:
+            parts.append(f'"data":{_LINKAGE}')
+        if parts:
+            members.append(f"{json.dumps(relationship.name)}:{{{','.join(parts)}}}")
+    text = f',"relationships":{{{",".join(members)}}}' if members else ""
+    return text + (f',"links":{{"self":"{path}"}}' if has_link else "") + "}"
