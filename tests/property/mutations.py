@@ -28,9 +28,9 @@ TESTS = (
 )
 HARMLESS = {
     # It only locks a row that is checked beside it, as the target of the same assignment.
-    "open_rows@changes.py:_locked_owner",
+    "open_rows@relationships.py:locked_owner",
     # The row that the path names is also checked as the owner of the new row.
-    "open_rows@changes.py:_through",
+    "open_rows@relationships.py:_through",
     # The written resource is that of the view already.
     "view_of@engine.py:plan_write",
     "view_of@writing.py:shape_of",
@@ -53,7 +53,6 @@ def mutate(mutation: str) -> None:
     """Remove the rules from a place in this process. mutation: such as `open_rows@planner.py:_branch_rows`."""
     from querybuild.planning import conditions, rowsets
     from server import engine
-    from server.handlers import reading
 
     def without_criteria(rows: Any) -> Any:
         return msgspec.structs.replace(rows, criteria=())
@@ -61,7 +60,7 @@ def mutate(mutation: str) -> None:
     _patch(mutation, "open_rows", (rowsets, conditions), without_criteria, {"rowsets.py"})
     _patch(mutation, "hides", (conditions,), lambda _: False, set())
     # Refused writes do not depend on rows: the tests of writes in tests/http/ have them.
-    _patch(mutation, "check_action", (reading,), None, set())
+    _patch(mutation, "check_read", (engine.Engine,), None, set())
     _patch(mutation, "view_of", (engine.Engine,), None, {"identifying.py"})
 
 
