@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from itertools import compress, repeat
 from operator import is_not
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -69,12 +69,14 @@ class TypedDocument:
     ) -> None:
         attributes_type = _optional("Attributes", [(one.name, one.type) for one in attributes])
         relationships_type = _optional("Relationships", [(one.name, _linkage(one)) for one in relationships])
-        members: list[tuple[str, Any, Any]] = [
+        # A tag of msgspec may be absent.
+        members: list[tuple[str, Any] | tuple[str, Any, Any]] = [
+            ("type", Literal[type_name]),
             ("id", str | UnsetType, UNSET),
             ("attributes", attributes_type | UnsetType, UNSET),
             ("relationships", relationships_type | UnsetType, UNSET),
         ]
-        data = msgspec.defstruct("Data", members, tag_field="type", tag=type_name, **_STRICT)
+        data = msgspec.defstruct("Data", members, **_STRICT)
         document: Any = msgspec.defstruct("Document", [("data", data)], **_STRICT)
         self._decode = msgspec.json.Decoder(document, float_hook=Decimal).decode
         self._has_open = any(one.is_open for one in attributes)
@@ -124,7 +126,7 @@ class TypedDocument:
 
 def _linkage(one: Related) -> Any:
     """Return the type of a relationship object."""
-    identifier: Any = msgspec.defstruct("Identifier", [("id", str)], tag_field="type", tag=one.type, **_STRICT)
+    identifier: Any = msgspec.defstruct("Identifier", [("type", Literal[one.type]), ("id", str)], **_STRICT)
     return msgspec.defstruct("Linkage", [("data", list[identifier] if one.is_list else identifier | None)], **_STRICT)
 
 

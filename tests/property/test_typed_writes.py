@@ -7,6 +7,7 @@ import copy
 import json
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
@@ -20,8 +21,9 @@ from server.engine import ANYBODY, Engine
 from server.schema.live_schema import LiveSchema
 from server.settings import Settings
 from server.typed_writes import Kind
-from tests.catalog import CATALOG, SAMPLE
+from tests.catalog import CATALOG, SAMPLE, SAMPLE_TYPE
 from tests.property.values import dump, near, texts, trees
+from waterspout import INT, TEXT, Attribute, Catalog
 
 ENGINE = Engine(Settings(statement_cache_entries=100_000), CATALOG, LiveSchema())
 TOKEN = "123e4567-e89b-12d3-a456-426614174000"
@@ -92,6 +94,8 @@ def changed(draw: DrawFn, resource: Resource, valid: dict[str, Any]) -> str:
         data["attributes"][name] = draw(near(attribute) | texts | trees)
     for one in data.get("relationships", {}).values():
         items = one["data"] if isinstance(one["data"], list) else [one["data"]]
+        if draw(st.integers(0, 9)) == 0:
+            del items[0]["type"]
         if draw(st.integers(0, 4)) == 0:
             items[0] |= draw(st.sampled_from([{"meta": {}}, {"lid": "a"}, {"type": "sample"}]) | wrong_ids)
         if isinstance(one["data"], list):
@@ -141,6 +145,15 @@ def sample(valid: str, text: str) -> Case:
     return Case(CATALOG.by_type["sample"], "create", bodies[0], bodies[1])
 
 
+def article(valid: str, author: str) -> Case:
+    """Return creates of an article whose title has a colon."""
+    bodies = [
+        f'{{"data":{{"type":"article","attributes":{{"title":"a:b"}},"relationships":{{"author":{{"data":{one}}}}}}}}}'
+        for one in (valid, author)
+    ]
+    return Case(CATALOG.by_type["article"], "create", bodies[0].encode(), bodies[1].encode())
+
+
 def rule(own_id: str, **changed: Any) -> Case:
     data = [
         {"type": "rule", "id": each, "attributes": VALID["rule"] | new} for each, new in (("1", {}), (own_id, changed))
@@ -148,12 +161,16 @@ def rule(own_id: str, **changed: Any) -> Case:
     return Case(CATALOG.by_type["rule"], "update", *[json.dumps({"data": one}).encode() for one in data])
 
 
+TYPED = b'{"data":{"type":"sample","attributes":{"words":"x"}}}'
+AUTHOR = '{"type":"author","id":"1"}'
 WORDS, TREE = '{"words":"a"}', '{"tree":{}}'
 
 
 @given(case=cases())
 @example(case=sample(WORDS, '{"words":"a","words":"b"}'))
 @example(case=sample(WORDS, '{"words" :"a","words":"b:"}'))
+@example(case=Case(SAMPLE_TYPE, "create", TYPED, b'{"data":{"attributes":{"words":"a:b"}}}'))
+@example(case=article(AUTHOR, '{"id":"1"}'))
 @example(case=sample(WORDS, '{"words":"a\\u0000"}'))
 @example(case=sample(WORDS, '{"words":"a\\ud800"}'))
 @example(case=sample(WORDS, '{"wor\\u0064s":"a\\u00e4"}'))
@@ -179,3 +196,19 @@ def test_one_step_is_as_good_as_several(case: Case) -> None:
         expected = step_by_step(resource, kind, body)
         assert expected is not None, "a document with an error was accepted"
         assert content(found) == content(expected)
+
+
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        Attribute("one", INT, nullable=True, minimum=10**30),
+        Attribute("one", INT, nullable=True, maximum=-(10**30)),
+        Attribute("one", TEXT, nullable=True, min_length=10**30),
+        Attribute("one", TEXT, nullable=True, max_length=10**30),
+    ],
+)
+def test_limits_may_be_larger_than_those_of_msgspec(attribute: Attribute) -> None:
+    resource = Resource("item", "/items", "items", (attribute,))
+    engine = Engine(Settings(), Catalog([resource]), LiveSchema())
+    body = b'{"data":{"type":"item","attributes":{"one":null}}}'
+    assert engine.prepare_typed(resource, "create", body, None, ANYBODY) is not None

@@ -7,6 +7,7 @@ A type never accepts more than `read_attribute`. It may accept less: then the do
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -55,6 +56,8 @@ def _exact_type(attribute: Attribute, checks: frozenset[Check]) -> Any:
         return None if check_shape in checks else _integers(attribute, kind.from_json)
     if check_range in checks:
         return None
+    if max(attribute.min_length or 0, attribute.max_length or 0) > sys.maxsize:
+        return None
     length = msgspec.Meta(min_length=attribute.min_length, max_length=attribute.max_length)
     if element is not None:
         texts = attribute.shape if check_shape in checks else _TEXTS_OR_NULL
@@ -74,4 +77,6 @@ def _exact_type(attribute: Attribute, checks: frozenset[Check]) -> Any:
 def _integers(attribute: Attribute, reader: Integer) -> Any:
     low, high = attribute.minimum, attribute.maximum
     least = reader.low if low is None else max(low, reader.low)
-    return Annotated[int, msgspec.Meta(ge=least, le=reader.high if high is None else min(high, reader.high))]
+    most = reader.high if high is None else min(high, reader.high)
+    # If no value fits, the limits may be too large for msgspec.
+    return Annotated[int, msgspec.Meta(ge=least, le=most)] if least <= most else None
