@@ -142,7 +142,7 @@ class DocumentEncoder:
     def _encode_one(self, row: Row, keys: Sequence[_Key], links: dict[str, str], meta: Meta | None) -> bytes:
         """Return the document of one resource whose linkage is in its row."""
         node = self._plan.node
-        linkage = [b"null" if row[place] is None else identifier(row[place]) for place, identifier, _ in keys]
+        linkage = [b"null" if row[index] is None else identifier(row[index]) for index, identifier, _ in keys]
         encoder = self._encoder(node, tuple([name for _, _, name in keys]))
         return HEAD + encoder.encode_one(row, linkage) + document_tail(links, meta)
 

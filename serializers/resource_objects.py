@@ -75,8 +75,8 @@ class ResourceEncoder:
         columns = {_ID: ids, _OWN: self._attributes(rows) if self._has_attributes else []}
         for index, mark in self._columns:
             values[index] = columns[mark]
-        for index, place in self._linkage:
-            values[index] = linkage[place]
+        for index, which in self._linkage:
+            values[index] = linkage[which]
         return list(map(b"".join, zip(*values, strict=False)))
 
     def _attributes(self, rows: Sequence[Row]) -> list[bytes]:

@@ -453,9 +453,9 @@ def _paths_below(catalog: Catalog) -> Mapping[str, list[str]]:
     """Return the paths of collections by each of their prefixes that ends before a slash."""
     below: defaultdict[str, list[str]] = defaultdict(list)
     for resource in catalog:
-        for place, character in enumerate(resource.path):
+        for index, character in enumerate(resource.path):
             if character == "/":
-                below[resource.path[:place]].append(resource.path)
+                below[resource.path[:index]].append(resource.path)
     return below
 
 

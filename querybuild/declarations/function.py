@@ -151,9 +151,9 @@ def _function_faults(function: Function, resources: Mapping[str, Resource]) -> I
     if function.access is not None:
         yield from (fault for one in audiences_of(function.access) for fault in audience_faults(one))
     names = [argument.name for argument in function.arguments]
-    for place, argument in enumerate(function.arguments):
+    for index, argument in enumerate(function.arguments):
         label = f"argument {quoted(argument.name)}: "
-        if argument.name in names[:place]:
+        if argument.name in names[:index]:
             yield f"{label}it is declared twice"
         if not _NAME.fullmatch(argument.name):
             yield f"{label}the name may have letters and digits, with `_` and `-` between them"

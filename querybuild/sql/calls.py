@@ -52,8 +52,8 @@ def _called(call: Call, slot: int, binds: Binds) -> Term:
     function = call.function
     names = [function.name] if function.schema is None else [function.schema, function.name]
     given, terms = [], []
-    for place, argument in enumerate(call.arguments, slot):
-        parameter: Term = binds.request(place)
+    for index, argument in enumerate(call.arguments, slot):
+        parameter: Term = binds.request(index)
         terms.append(parameter if argument.type.bound is None else argument.type.bound(parameter))
         sql_type = escaped_braces(function.signature.types[argument.name])
         given.append(f"{_identifier(argument.column_name)}=>CAST({{}} AS {sql_type})")

@@ -229,7 +229,7 @@ def compile_together(creates: Sequence[Create]) -> str:
         FROM (VALUES (0)) "all" LEFT JOIN "o0" ON TRUE LEFT JOIN "o1" ON TRUE
     """
     numbers = count(1)
-    names = [f'"o{place}"' for place in range(len(creates))]
+    names = [f'"o{number}"' for number in range(len(creates))]
     parts = [f"{name} {_part(create, numbers)}" for name, create in zip(names, creates, strict=True)]
     are_there = " AND ".join([f'{name}."c0" IS NOT NULL' for name in names])
     shown = ",".join([f"1/({are_there})::int", *[f"{name}.*" for name in names]])
@@ -247,7 +247,7 @@ def _part(create: Create, numbers: Iterator[int]) -> str:
         )
         for one in plan.assignments
     ]
-    names = ",".join([f'"c{place}"' for place in range(create.width)])
+    names = ",".join([f'"c{number}"' for number in range(create.width)])
     return f"({names}) AS ({_inserted(plan, [terms]).get_sql()}{_returning(plan, create.shown, Binds())})"
 
 
@@ -303,7 +303,7 @@ def _alone(plan: WritePlan, shown: Node | None) -> Statement:
     binds = Binds()
     width, readable = width_of(plan, shown), () if shown is None else shown.rows.criteria
     right = () if plan.checked is None else plan.checked.rights
-    names = [f'"c{place}"' for place in range(width + bool(readable) + bool(right))]
+    names = [f'"c{number}"' for number in range(width + bool(readable) + bool(right))]
     if shown is not None:
         readable = with_alias(readable, shown.rows.alias, plan.resource.table)
     row = _row(plan, shown, binds, readable, right)
@@ -341,8 +341,8 @@ def _lock_row(plan: WritePlan) -> Statement:
     shown = [*columns(node, plan.resource.table, binds), *is_writable(plan.rows, binds)]
     for sent in plan.unchanged:
         if sent.target is not None:
-            place = 1 + node.read.index(sent.attribute)
-            shown[place] = of_visible(plan.resource.table, shown[place], sent.target, binds)
+            index = 1 + node.read.index(sent.attribute)
+            shown[index] = of_visible(plan.resource.table, shown[index], sent.target, binds)
     query = PostgreSQLQuery.from_(table(plan.resource)).select(*shown).where(_is_row(plan, binds))
     return Statement(query.get_sql() + plan.lock_strength.clause(plan.resource), binds.slots, decides_again(plan.rows))
 

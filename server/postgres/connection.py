@@ -131,7 +131,7 @@ class Connection(asyncpg.Connection):
     async def _execute_pipelined(self) -> tuple[PipelinedStatement, ...]:
         """Execute the statements that wait, up to the last one with values. Return the commands after it."""
         pipelined, self._pipelined = self._pipelined, ()
-        count = max([place for place, one in enumerate(pipelined, 1) if one.values], default=0)
+        count = max([number for number, one in enumerate(pipelined, 1) if one.values], default=0)
         if count:
             self._pipelined, last = pipelined[: count - 1], pipelined[count - 1]
             try:
@@ -146,9 +146,9 @@ class Connection(asyncpg.Connection):
         back: what has begun the transaction, or the savepoint, is one of them."""
         begin = rollback.replace(f"{ROLLBACK} TO ", "SAVEPOINT ")
         pipelined, self._pipelined = self._pipelined, ()
-        for place, one in enumerate(pipelined):
+        for index, one in enumerate(pipelined):
             if one.sql == begin or (rollback == f"{ROLLBACK};" and one.sql.startswith("BEGIN")):
-                self._pipelined = pipelined[:place]
+                self._pipelined = pipelined[:index]
                 return True
         return False
 

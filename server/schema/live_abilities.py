@@ -75,7 +75,7 @@ async def _same_columns(
     for resource, sql in refused:
         table, names = views[resource], writes[resource, sql]
         if await _sets_twice(connection, sql(table, names)):
-            pairs = [(name, other) for place, name in enumerate(names) for other in names[:place]]
+            pairs = [(name, other) for index, name in enumerate(names) for other in names[:index]]
             twice = [pair for pair in pairs if await _sets_twice(connection, sql(table, pair))]
             # The first of several columns that are the same comes first.
             found[resource] = tuple(dict(twice[::-1]).items())

@@ -98,7 +98,7 @@ async def read_functions(
 def _overload(row: asyncpg.Record) -> _Overload:
     types, modes = row["types"], row["modes"]
     given = list(row["all_names"]) or [""] * len(types)
-    names = tuple([name for place, name in enumerate(given) if modes is None or modes[place] in ("i", "b", "v")])
+    names = tuple([name for index, name in enumerate(given) if modes is None or modes[index] in ("i", "b", "v")])
     optional = frozenset(names[len(types) - row["defaults"] :]) if row["defaults"] else frozenset()
     return _Overload(
         row, names, dict(zip(names, types, strict=True)), dict(zip(names, row["sql_types"], strict=True)), optional

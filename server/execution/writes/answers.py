@@ -42,8 +42,8 @@ class Answer(Generic[Result]):
     last: Statement | None = None
     """The statement that reads the answer, if it can be sent with those that write (`read_last`)."""
 
-    def shown(self, place: int) -> Node | None:
-        """Return the columns that the statement of a write returns. place: the index of the write."""
+    def shown(self, index: int) -> Node | None:
+        """Return the columns that the statement of a write returns. index: of the write in the request."""
         return None
 
     async def read_last(self, connection: Connection, row_id: Any) -> None:
@@ -52,11 +52,11 @@ class Answer(Generic[Result]):
     def begin(self) -> None:
         """Forget the outcomes so far, because the writes begin again."""
 
-    async def add(self, places: range, outcomes: Sequence[WrittenRow], connection: Connection | None) -> None:
-        """Take the outcomes of the writes at these places. connection: that of their transaction; None if they are
+    async def add(self, indexes: range, outcomes: Sequence[WrittenRow], connection: Connection | None) -> None:
+        """Take the outcomes of the writes at these indexes. connection: that of their transaction; None if they are
         committed."""
 
-    def refused(self, error: ApiError | HTTPError, places: range) -> None:
+    def refused(self, error: ApiError | HTTPError, indexes: range) -> None:
         """Say in the error which of the writes it is about."""
 
 
@@ -75,7 +75,7 @@ class Ids(Answer[list[Any]]):
     def begin(self) -> None:
         self.result = []
 
-    async def add(self, places: range, outcomes: Sequence[WrittenRow], connection: Connection | None) -> None:
+    async def add(self, indexes: range, outcomes: Sequence[WrittenRow], connection: Connection | None) -> None:
         self.result += [outcome.id for outcome in outcomes]
 
 
@@ -98,10 +98,10 @@ class ReadBack(Answer[tuple[Any, ReadResult | None]]):
     async def read_last(self, connection: Connection, row_id: Any) -> None:
         self.result = row_id, await self._read_result(connection, row_id)
 
-    def shown(self, place: int) -> Node | None:
+    def shown(self, index: int) -> Node | None:
         return self._node
 
-    async def add(self, places: range, outcomes: Sequence[WrittenRow], connection: Connection | None) -> None:
+    async def add(self, indexes: range, outcomes: Sequence[WrittenRow], connection: Connection | None) -> None:
         [outcome] = outcomes
         read = self._read
         result: ReadResult | None
@@ -164,23 +164,23 @@ class Objects(Answer[list[bytes | None]]):
         self._has_hidden = any(hides(bare.node.resource, context) for bare in bares)
         self.is_sure = is_returned and not self._has_hidden and engine.has_room_for_rows
 
-    def shown(self, place: int) -> Node | None:
-        bare = self._bares[place]
-        is_shown = bare.is_returned and not self._has_hidden and self.writes[place].change.kind != "delete"
+    def shown(self, index: int) -> Node | None:
+        bare = self._bares[index]
+        is_shown = bare.is_returned and not self._has_hidden and self.writes[index].change.kind != "delete"
         return bare.node if is_shown else None
 
     def begin(self) -> None:
         self.result = []
         self._left_bytes = self._engine.settings.max_answer_bytes
 
-    async def add(self, places: range, outcomes: Sequence[WrittenRow], connection: Connection | None) -> None:
+    async def add(self, indexes: range, outcomes: Sequence[WrittenRow], connection: Connection | None) -> None:
         encoded: list[bytes | None] = []
-        for bare, group in groupby(zip(places, outcomes, strict=True), key=lambda one: self._bares[one[0]]):
-            shown = [outcome if self._has_object(place) else None for place, outcome in group]
+        for bare, group in groupby(zip(indexes, outcomes, strict=True), key=lambda one: self._bares[one[0]]):
+            shown = [outcome if self._has_object(index) else None for index, outcome in group]
             found = bare.encode_some(await self._rows(bare.node.resource, shown, connection))
             if self._has_hidden:
                 begin = len(encoded)
-                found = self._with_unreadable(found, outcomes[begin:], places[begin:])
+                found = self._with_unreadable(found, outcomes[begin:], indexes[begin:])
             encoded += found
         self.result += encoded
         self._left_bytes -= sum([len(one) for one in encoded if one is not None])
@@ -188,15 +188,15 @@ class Objects(Answer[list[bytes | None]]):
             raise answer_too_large(self._engine.settings.max_answer_bytes)
 
     def _with_unreadable(
-        self, found: Sequence[bytes | None], outcomes: Sequence[WrittenRow], places: Sequence[int]
+        self, found: Sequence[bytes | None], outcomes: Sequence[WrittenRow], indexes: Sequence[int]
     ) -> list[bytes | None]:
         return [
             identifier_encoder(write.resource)(outcome.id) if made is None and write.change.kind == "create" else made
-            for made, outcome, write in zip(found, outcomes, [self.writes[place] for place in places], strict=False)
+            for made, outcome, write in zip(found, outcomes, [self.writes[index] for index in indexes], strict=False)
         ]
 
-    def _has_object(self, place: int) -> bool:
-        return self.writes[place].change.kind != "delete" and not self.operations[place].is_linkage
+    def _has_object(self, index: int) -> bool:
+        return self.writes[index].change.kind != "delete" and not self.operations[index].is_linkage
 
     async def _rows(
         self, resource: Resource, shown: Sequence[WrittenRow | None], connection: Connection | None
@@ -208,8 +208,8 @@ class Objects(Answer[list[bytes | None]]):
         read = await read_rows(connection, resource, unread, self._engine, self._context)
         return [None if one is None else read.get(one.id, one.row) for one in shown]
 
-    def refused(self, error: ApiError | HTTPError, places: range) -> None:
-        pointer = self.operations[places.start].pointer if len(places) == 1 else POINTER
+    def refused(self, error: ApiError | HTTPError, indexes: range) -> None:
+        pointer = self.operations[indexes.start].pointer if len(indexes) == 1 else POINTER
         set_pointer(error, pointer)
 
 

@@ -116,14 +116,14 @@ def _together(
     """One statement for several creates. Its values are those of all assignments, without the ids that another create
     makes."""
     creates, values = list[Create](), list[Any]()
-    places: dict[Lid, int] = {}
-    for place, (write, one, node) in enumerate(zip(writes, planned, shown, strict=True)):
+    creates_at: dict[Lid, int] = {}
+    for index, (write, one, node) in enumerate(zip(writes, planned, shown, strict=True)):
         sent = [(assignment.slot, one.values[assignment.slot]) for assignment in one.plan.assignments]
-        ids = tuple([(slot, places[value]) for slot, value in sent if isinstance(value, Lid)])
+        ids = tuple([(slot, creates_at[value]) for slot, value in sent if isinstance(value, Lid)])
         creates.append(Create(one.plan, node, ids))
         values += [value for _, value in sent if not isinstance(value, Lid)]
         if write.change.lid is not None:
-            places[Lid(write.resource.type, write.change.lid)] = place
+            creates_at[Lid(write.resource.type, write.change.lid)] = index
     sql = engine.statements.of_creates(tuple(creates))
     if len(sql) > PREPARED_STATEMENT_BYTES:
         return None

@@ -82,7 +82,7 @@ class _Sequence:
         self._is_sequence_exhausted = is_sequence_exhausted
         # The statement that locks the row, if it was pipelined.
         self._locked: PipelinedStatement | None = None
-        # The related rows of links that were locked before the row, by the place of the link.
+        # The related rows of links that were locked before the row, by the index of the link.
         self._related: dict[int, Sequence[Row]] = {}
 
     async def run(self) -> Outcome:
@@ -129,10 +129,10 @@ class _Sequence:
     async def _lock_related(self, row_id: Any, *, is_limited: bool) -> None:
         """Lock the related rows of links before the row. is_limited: all of them; else those of link tables whose
         targets are locked first."""
-        for place, (link, statements) in enumerate(zip(self._plan.links, self._statements.links, strict=True)):
+        for index, (link, statements) in enumerate(zip(self._plan.links, self._statements.links, strict=True)):
             lock = statements.lock
-            if lock is not None and place not in self._related and (is_limited or link.is_target_first):
-                self._related[place] = await fetch_locked(self._connection, lock, self._sent.of(lock, row=row_id))
+            if lock is not None and index not in self._related and (is_limited or link.is_target_first):
+                self._related[index] = await fetch_locked(self._connection, lock, self._sent.of(lock, row=row_id))
 
     async def _lock_row(self) -> AbsentRow | ForbiddenRow | ChangedRow | None:
         lock = self._statements.lock
@@ -195,8 +195,8 @@ class _Sequence:
     async def _write_links(self, row_id: Any) -> list[tuple[LinkWrite, Sequence[Any]]]:
         """Write the links, and return the related rows that have to be checked."""
         found: list[tuple[LinkWrite, Sequence[Any]]] = []
-        for place, (link, statements) in enumerate(zip(self._plan.links, self._statements.links, strict=True)):
-            related, write = self._related.get(place), self._write
+        for index, (link, statements) in enumerate(zip(self._plan.links, self._statements.links, strict=True)):
+            related, write = self._related.get(index), self._write
             task = LinkTask(self._connection, write, link, statements, self._sent, row_id, self._principal)
             try:
                 changed = await write_link(task, related, self._check_locked)

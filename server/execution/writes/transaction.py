@@ -94,14 +94,14 @@ class Transaction:
             await lock_rows(self.connection, self.engine, self.context.values, planned)
         begin = 0
         for batch in batches(writes):
-            places = range(begin, begin + len(batch))
+            indexes = range(begin, begin + len(batch))
             try:
                 outcomes = await self._run_batch(batch, answer.shown(begin))
-                await answer.add(places, outcomes, self.connection)
+                await answer.add(indexes, outcomes, self.connection)
             except (ApiError, HTTPError) as error:
-                answer.refused(error, places)
+                answer.refused(error, indexes)
                 raise
-            begin = places.stop
+            begin = indexes.stop
         return answer.result
 
     async def _check_written(self, planned: Sequence[PlannedWrite], outcomes: Sequence[WrittenRow]) -> None:

@@ -65,7 +65,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         Raises what `Transaction.run` raises.
         """
         if answer.is_sure or answer.last is not None:
-            shown = [answer.shown(place) for place in range(len(writes))]
+            shown = [answer.shown(index) for index in range(len(writes))]
             single = single_statement(writes, shown, self.engine, self.context.values)
             outcomes = None
             # A role belongs to one statement.
