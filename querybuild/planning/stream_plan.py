@@ -57,29 +57,29 @@ class StreamPlan(msgspec.Struct, frozen=True):
 Path = tuple[Rows, ...]
 """The included rows at each step from the primary rows to some included ones."""
 
-Place = tuple[Node, Path]
+Occurrence = tuple[Node, Path]
 """A node of the read plan, and the include path to it."""
 
 
 def plan_stream(plan: ReadPlan, catalog: Catalog) -> StreamPlan:
     """Plan the stream of a list whose page has no size."""
-    places: dict[Resource, list[Place]] = {}
-    for place in _places(plan.node):
-        places.setdefault(place[0].resource, []).append(place)
+    occurrences: dict[Resource, list[Occurrence]] = {}
+    for occurrence in _occurrences(plan.node):
+        occurrences.setdefault(occurrence[0].resource, []).append(occurrence)
     included = []
-    for resource in sorted(places, key=lambda resource: resource.type):
-        led_to = [(node, path) for node, path in places[resource] if path or plan.includes_primary]
+    for resource in sorted(occurrences, key=lambda resource: resource.type):
+        led_to = [(node, path) for node, path in occurrences[resource] if path or plan.includes_primary]
         if led_to and not _is_all_primary(plan, resource):
             included.append(_included(plan, led_to, catalog))
-    return StreamPlan(_data(plan, places[plan.node.resource]), tuple(included))
+    return StreamPlan(_data(plan, occurrences[plan.node.resource]), tuple(included))
 
 
-def _places(node: Node, path: Path = ()) -> Iterator[Place]:
+def _occurrences(node: Node, path: Path = ()) -> Iterator[Occurrence]:
     """Return the node of the primary resources, and the node at the end of each include path."""
     yield node, path
     for branch in node.branches:
         if branch.is_included:
-            yield from _places(branch.node, (*path, branch.node.rows))
+            yield from _occurrences(branch.node, (*path, branch.node.rows))
 
 
 def _is_all_primary(plan: ReadPlan, resource: Resource) -> bool:
@@ -88,30 +88,32 @@ def _is_all_primary(plan: ReadPlan, resource: Resource) -> bool:
     return is_whole and resource is plan.node.resource
 
 
-def _data(plan: ReadPlan, places: Sequence[Place]) -> StreamPart:
+def _data(plan: ReadPlan, occurrences: Sequence[Occurrence]) -> StreamPart:
     rows = msgspec.structs.replace(plan.rows, limit=None)
-    node = node_of(rows) if plan.is_linkage else _with_linkage(places, rows)
-    # All primary resources are at the first place, so they all show the linkage of its branches.
-    linked = tuple([None if _shows(plan.node, branch) else _linked(plan, branch, places) for branch in node.branches])
+    node = node_of(rows) if plan.is_linkage else _with_linkage(occurrences, rows)
+    # All primary resources are of the first occurrence, so they all show the linkage of its branches.
+    linked = tuple(
+        [None if _shows(plan.node, branch) else _linked(plan, branch, occurrences) for branch in node.branches]
+    )
     return StreamPart(msgspec.structs.replace(plan, node=node, first_rows=None), linked)
 
 
-def _included(plan: ReadPlan, places: Sequence[Place], catalog: Catalog) -> StreamPart:
-    resource = places[0][0].resource
-    conditions = [_any([_reached(plan, path, INCLUDED) for _, path in places])]
+def _included(plan: ReadPlan, occurrences: Sequence[Occurrence], catalog: Catalog) -> StreamPart:
+    resource = occurrences[0][0].resource
+    conditions = [_any([_reached(plan, path, INCLUDED) for _, path in occurrences])]
     if resource is plan.node.resource and not plan.is_linkage:
         conditions.append(Logic("not", (_is_primary(plan, INCLUDED),)))
-    rows = with_conditions(_included_rows(places), tuple(conditions))
+    rows = with_conditions(_included_rows(occurrences), tuple(conditions))
     columns = [ColumnRef(INCLUDED, one) for one in catalog.order_of(resource)]
     order = tuple([OrderKey(column, is_descending=False, is_nullable=False) for column in columns])
-    node = _with_linkage(places, msgspec.structs.replace(rows, order=order))
-    linked = tuple([_linked(plan, branch, places) for branch in node.branches])
+    node = _with_linkage(occurrences, msgspec.structs.replace(rows, order=order))
+    linked = tuple([_linked(plan, branch, occurrences) for branch in node.branches])
     return StreamPart(ReadPlan(node=node, is_collection=True), linked)
 
 
-def _with_linkage(places: Sequence[Place], rows: Rows) -> Node:
-    """Return the node of rows that may be at several places. It has the linkage of all these places."""
-    nodes = [node for node, _ in places]
+def _with_linkage(occurrences: Sequence[Occurrence], rows: Rows) -> Node:
+    """Return the node of rows that may have several occurrences. It has the linkage of all these."""
+    nodes = [node for node, _ in occurrences]
     first = nodes[0]
     branches = {
         branch.relationship: Branch(branch.relationship, node_of(branch.node.rows), False)
@@ -125,18 +127,18 @@ def _with_linkage(places: Sequence[Place], rows: Rows) -> Node:
     return node_of(rows, *shown, tuple(keys), tuple(branches.values()), targets)
 
 
-def _linked(plan: ReadPlan, branch: Branch, places: Sequence[Place]) -> Rows | None:
-    """Return the resources that show the linkage of a branch, because they are at a place with this branch. Return None
-    if all of them show it."""
-    showing = [path for node, path in places if _shows(node, branch)]
-    if len(showing) == len(places):
+def _linked(plan: ReadPlan, branch: Branch, occurrences: Sequence[Occurrence]) -> Rows | None:
+    """Return the resources that show the linkage of a branch, because an occurrence of them has this branch. None if
+    all of them show it."""
+    showing = [path for node, path in occurrences if _shows(node, branch)]
+    if len(showing) == len(occurrences):
         return None
-    return with_conditions(_included_rows(places), (_any([_reached(plan, path, INCLUDED) for path in showing]),))
+    return with_conditions(_included_rows(occurrences), (_any([_reached(plan, path, INCLUDED) for path in showing]),))
 
 
-def _included_rows(places: Sequence[Place]) -> Rows:
-    """Return the rows of the type that is at these places. Each place has conditions of its own: see `_reached`."""
-    return rows_with_alias(without_conditions(places[0][0].rows), INCLUDED)
+def _included_rows(occurrences: Sequence[Occurrence]) -> Rows:
+    """Return the rows of the type with these occurrences. Each has conditions of its own: see `_reached`."""
+    return rows_with_alias(without_conditions(occurrences[0][0].rows), INCLUDED)
 
 
 def _shows(node: Node, branch: Branch) -> bool:
