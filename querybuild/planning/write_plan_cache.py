@@ -1,6 +1,6 @@
-"""Plans a write again whose form was planned before. What comes in: a Change, and the plan of an earlier one with the
-same names. What goes out: a PlannedWrite with the old plan and new values, or None if the change has errors, which only
-the planner reports.
+"""Plans a write again whose form was planned before. What comes in: the form of an earlier write with the same names,
+and a Change, the values of a document that was decoded with types, or the columns of many creates. What goes out: the
+old plan with the new values, or None if there are errors, which only the planner reports.
 
 Nothing here resolves a name or reports an error.
 """
