@@ -21,7 +21,7 @@ from querybuild.sql.statement import Statement
 
 
 def compile_pipelined(plan: WritePlan, lock: Statement, links: tuple[LinkStatements, ...]) -> tuple[Statement, ...]:
-    """Return the statements, or none if the write is another one, or depends on rules. lock: locks the written row.
+    """Return the statements, or none for other writes, and for those that depend on rules. lock: locks the written row.
 
     The row is locked before the related rows, as in `locks.py`. The value of the slot `keys` is the number of related
     rows that the document names.

@@ -39,7 +39,7 @@ def verified(claims: Claims, issuer: str, roles_claim: str, expires_at: float) -
 
 
 def check_kind(claims: Claims) -> None:
-    """Refuse an ID token and others that are no access tokens, as far as they can be told. Raises InvalidToken."""
+    """Refuse an ID token, and other tokens that are no access tokens, if they show it. Raises InvalidToken."""
     kinds = {str(claims.get(name, "")).lower() for name in ("typ", "token_use")}
     if kinds & _OTHER_KINDS or "at_hash" in claims or "c_hash" in claims:
         raise InvalidToken("The token is not an access token.")

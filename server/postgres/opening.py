@@ -51,8 +51,8 @@ async def open_database(
         max_size=size + has_spare_connection(settings),
         init=begin,
         max_inactive_connection_lifetime=UNUSED_CONNECTION_SECONDS,
-        # PostgreSQL ends a statement that takes too long. This timeout is for a PostgreSQL that is silent, or does not
-        # check for interrupts, as while it compiles a regular expression.
+        # PostgreSQL ends a statement that takes too long. This timeout ends the wait when PostgreSQL is silent, or
+        # cannot be interrupted, for example while it compiles a regular expression.
         command_timeout=settings.statement_timeout_seconds + min(GRACE_SECONDS, settings.network_timeout_seconds),
         statement_cache_size=PREPARED_STATEMENTS,
         max_cacheable_statement_size=PREPARED_STATEMENT_BYTES,
