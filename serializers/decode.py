@@ -7,6 +7,7 @@ It must not know: resources. Source: JSON:API 1.0 "Creating, Updating and Deleti
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any, Literal
 
 import msgspec
@@ -16,6 +17,9 @@ from querybuild.errors import ApiError, IdConflict, quoted
 from querybuild.query import Change, Identifier, Limits, LinkageChange, LinkMode
 from serializers.errors import InvalidDocument, MalformedJson
 from serializers.pointers import escape, member_pointer
+
+_MAX_DIGITS = 40
+"""More digits than any id has that is a whole number. An exponent may stand for millions of them."""
 
 
 def decode_resource_document(
@@ -178,10 +182,13 @@ class Decoder:
         return None
 
     def id(self, data: dict[str, Any], pointer: str, *, is_required: bool) -> str | None:
-        """Return the id as text, or None if there is no valid one. A whole number is accepted as its digits."""
+        """Return the id as text, or None if there is no valid one. A whole number is accepted as its digits, also if it
+        is written as `3.0`."""
         value = data.get("id")
         if isinstance(value, str):
             return value
+        if isinstance(value, Decimal) and abs(value.adjusted()) < _MAX_DIGITS and value == value.to_integral_value():
+            value = int(value)
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
         if "id" in data or is_required:

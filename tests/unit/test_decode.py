@@ -136,6 +136,15 @@ def test_faults(body: bytes, faults: list[tuple[str, str]]) -> None:
     assert decoded(body)[1] == faults
 
 
+@pytest.mark.parametrize(
+    ("sent", "expected"), [("7", "7"), ("3.0", "3"), ("-0.0", "0"), ("1e2", "100"), ("1E9999", None)]
+)
+def test_a_whole_number_is_an_id(sent: str, expected: str | None) -> None:
+    found, errors = decoded(f'{{"data":{{"type":"a","id":{sent}}}}}'.encode(), kind="update")
+    assert found is not None
+    assert (found.id, errors == []) == (expected, expected is not None)
+
+
 def test_an_update_needs_its_id() -> None:
     assert decoded(data({"type": "a", "id": None}), kind="update")[1] == [
         ("/data/id", "`id` must be a string or a whole number.")
