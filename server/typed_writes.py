@@ -102,7 +102,9 @@ class TypedWrites:
         planned = plan_write(change, resource, view.catalog, context, pointers, errors, view.checks)
         if errors:
             return None
-        form = form_of(change, planned, view.catalog, context.access, view.checks)
+        # Several links are written in the order of the document: they may be of the same rows.
+        is_ordered = len(planned.plan.links) > 1
+        form = None if is_ordered else form_of(change, planned, view.catalog, context.access, view.checks)
         if form is None:
             return False
         sent = compress(types, typed.shape[1] or ())
