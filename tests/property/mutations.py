@@ -33,6 +33,7 @@ HARMLESS = {
     "open_rows@relationships.py:_through",
     # The written resource is that of the view already.
     "view_of@engine.py:plan_write",
+    "view_of@engine.py:prepare_typed",
     "view_of@writing.py:shape_of",
 }
 """Places where the rules make no difference."""
