@@ -81,7 +81,12 @@ def cases(draw: DrawFn) -> Case:
         valid["relationships"] = {
             each.name: {"data": [one[each.name]] if each.is_to_many else one[each.name]} for each in linked
         }
-    return Case(resource, kind, dump({"data": valid}).encode(), draw(changed(resource, valid)).encode(errors="replace"))
+    return Case(
+        resource,
+        kind,
+        json.dumps({"data": valid}, ensure_ascii=False).encode(),
+        draw(changed(resource, valid)).encode(errors="replace"),
+    )
 
 
 @st.composite
