@@ -6,15 +6,19 @@ Sources: JSON:API 1.0 "Links", "Pagination"; RFC 3986.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Sequence
 from urllib.parse import quote
 
 import msgspec
 
 from querybuild.declarations.resource import Relationship, Resource
+from querybuild.planning.read_forms import SentValue
 from querybuild.query import Page
 
 Pairs = tuple[tuple[str, str], ...]
+
+
+_ENCODED = {code: quote(chr(code), safe="-._~") for code in range(128)}
 
 
 def quote_segment(text: str) -> str:
@@ -23,7 +27,8 @@ def quote_segment(text: str) -> str:
     >>> quote_segment("page[size]")
     'page%5Bsize%5D'
     """
-    return quote(text, safe="-._~")
+    # `translate` takes a third of the time of `quote`.
+    return text.translate(_ENCODED) if text.isascii() else quote(text, safe="-._~")
 
 
 def resource_path(base_url: str, resource: Resource, segment: str) -> str:
@@ -39,24 +44,6 @@ def related_path(own: str, relationship: Relationship) -> str:
 def relationship_path(own: str, relationship: Relationship) -> str:
     """Return the path of the linkage. own: the path of the resource that has the relationship."""
     return f"{own}/relationships/{quote_segment(relationship.name)}"
-
-
-SHORT_NAME = 100
-"""Encoded names up to this length are cached."""
-
-_ENCODED = {code: quote(chr(code), safe="-._~") for code in range(128)}
-
-
-@lru_cache(maxsize=256)
-def _quoted_name(name: str) -> str:
-    """A cached `quote_segment`: clients send the same parameter names again and again."""
-    return quote_segment(name)
-
-
-def _parameter(name: str, value: str) -> str:
-    """A parameter in the form of links. `translate` takes a third of the time of `quote`."""
-    text = value.translate(_ENCODED) if value.isascii() else quote_segment(value)
-    return f"{_quoted_name(name) if len(name) <= SHORT_NAME else quote_segment(name)}={text}"
 
 
 def with_query(path: str, query: str) -> str:
@@ -79,14 +66,41 @@ class PageQueries(msgspec.Struct, frozen=True):
     others: str
 
 
-def page_queries(pairs: Pairs, page: Page) -> PageQueries:
-    """Return the query strings for the links of this page. pairs: the parameters of the request."""
+class QueryForm(msgspec.Struct, frozen=True, eq=False):
+    """The parameters of a query, as links write them; "" where each request has its own value. positions: the indexes
+    of those for the position of the page. end: what precedes the position in a link to another page."""
+
+    texts: list[str]
+    positions: tuple[int, ...]
+    end: str
+
+
+def query_form(pairs: Pairs, page: Page, sent: Sequence[SentValue] = ()) -> QueryForm:
+    """Return the form of a query. pairs: the parameters of the request. sent: those with values of their own."""
+    changing = {one.index for one in sent}
     keys = POSITION_KEYS[page.family]
-    texts = [_parameter(name, value) for name, value in pairs]
-    others = "&".join([text for text, (name, _) in zip(texts, pairs, strict=True) if name not in keys])
-    if others:
-        others += "&"
-    return PageQueries("&".join(texts), others if page.family == "cursor" else f"{others}{_quoted_name(keys[0])}=")
+    positions = tuple(index for index, (name, _) in enumerate(pairs) if name in keys)
+    end = "" if page.family == "cursor" else _parameter(keys[0], "")
+    texts = ["" if index in changing else _parameter(*pair) for index, pair in enumerate(pairs)]
+    return QueryForm(texts, positions, end)
+
+
+def page_queries(form: QueryForm, sent: Sequence[SentValue] = ()) -> PageQueries:
+    """Return the query strings for the links of a page. sent: the parameters with values of their own."""
+    texts = form.texts
+    if sent:
+        texts = texts.copy()
+        for one in sent:
+            texts[one.index] = _parameter(one.name, one.value)
+    own = "&".join(texts)
+    if not form.positions:
+        return PageQueries(own, f"{own}&{form.end}" if own else form.end)
+    others = [f"{text}&" for index, text in enumerate(texts) if index not in form.positions]
+    return PageQueries(own, "".join(others) + form.end)
+
+
+def _parameter(name: str, value: str) -> str:
+    return f"{quote_segment(name)}={quote_segment(value)}"
 
 
 def page_links(path: str, queries: PageQueries, page: Page, *, total: int | None, has_next: bool) -> dict[str, str]:

@@ -40,7 +40,7 @@ from querybuild.sql.select import ReadStatements
 from querybuild.sql.stream import StreamStatements
 from serializers import pointers
 from serializers.encode import DocumentEncoder
-from serializers.links import PageQueries, Pairs, page_queries
+from serializers.links import PageQueries, QueryForm, page_queries, query_form
 from serializers.operations import AlikeAdds
 from serializers.steps import SHARED
 from serializers.streams import StreamEncoder
@@ -153,11 +153,19 @@ class PreparedStream(msgspec.Struct, frozen=True, eq=False):
     encoder: StreamEncoder
 
 
+class KnownRead(msgspec.Struct, frozen=True, eq=False):
+    """A read that was planned. query: its parameters."""
+
+    form: ReadForm
+    ready: ReadyPlan
+    query: QueryForm
+
+
 class PlanCaches(msgspec.Struct, frozen=True, eq=False):
     """What was planned, by the form of the request. The names are those of the metrics."""
 
     prepared_reads: SecondUseCache[PreparedRead]
-    read_forms: BoundedCache[tuple[ReadForm, ReadyPlan]]
+    read_forms: BoundedCache[KnownRead]
     forms: BoundedCache[Form]
 
 
@@ -329,22 +337,23 @@ class Engine:
             self._plans.forms.put(key, form, ENTRY_BYTES)
 
     def _prepare(self, shape: ReadShape, query_string: str, context: Context) -> PreparedRead:
-        errors = Errors()
-        pairs = split_pairs(query_string, errors)
-        split = None if errors else split_values(pairs, self.limits)
+        split = split_values(query_string, self.limits)
         key = None if split is None else (shape, context.access, split.key)
         known = None if key is None else self._plans.read_forms.get(key)
-        if known is not None and split is not None and (filled := fill(known[0], split)) is not None:
-            return _prepared(pairs, filled, known[0].filters, known[1])
+        if known is not None and split is not None and (filled := fill(known.form, split)) is not None:
+            return _prepared(filled, known, page_queries(known.query, split.sent))
+        errors = Errors()
+        pairs = split_pairs(query_string, errors)
         query = parse(pairs, shape.accepts, self.limits, errors)
         planned = self._plan(shape, query, context, errors)
         raise_all(errors)
-        ready = self._ready(planned.plan)
+        sent = [] if split is None else split.sent
+        own = query_form(pairs, planned.page, sent)
+        made = KnownRead(form_of(planned, vals_of(query.filter)), self._ready(planned.plan), own)
         if key is not None and known is None:
-            form = form_of(planned, vals_of(query.filter))
-            self._plans.read_forms.put(key, (form, ready), _read_weight(query_string))
+            self._plans.read_forms.put(key, made, _read_weight(query_string))
         filled = Filled(planned.page, planned.values, planned.cursor_mark, planned.cursor_parent)
-        return _prepared(pairs, filled, planned.filters, ready)
+        return _prepared(filled, made, page_queries(own, sent))
 
     def _plan(self, shape: ReadShape, query: Query, context: Context, errors: list[ApiError]) -> PlannedRead:
         view = self.view_of(context)
@@ -378,10 +387,9 @@ class Engine:
         return tuple(dict.fromkeys(name for name, relation in keys if (name, relation) in self.schema.unenforced_keys))
 
 
-def _prepared(pairs: Pairs, filled: Filled, filters: tuple[SentFilter, ...], ready: ReadyPlan) -> PreparedRead:
-    queries = page_queries(pairs, filled.page)
+def _prepared(filled: Filled, known: KnownRead, queries: PageQueries) -> PreparedRead:
     cursor = filled.cursor_mark, filled.cursor_parent
-    return PreparedRead(filled.page, queries, ready.plan, filled.values, *cursor, filters, ready)
+    return PreparedRead(filled.page, queries, known.form.plan, filled.values, *cursor, known.form.filters, known.ready)
 
 
 def _read_weight(query_string: str) -> int:

@@ -1,14 +1,15 @@
-"""Plans a read again whose form was planned before, with other values. What comes in: the pairs of a query string. What
-goes out: the form of the read, which is a key, and its values.
+"""Plans a read again whose form was planned before, with other values. What comes in: a query string. What goes out:
+the form of the read, which is a key, and its values.
 
-The key contains everything that a plan depends on. Nothing here resolves a name or reports an error: if a value is
-invalid, the planner plans the whole query.
+The key contains everything that a plan depends on, as it was sent. Nothing here resolves a name or reports an error: if
+a value is invalid, the planner plans the whole query.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
+from functools import lru_cache
+from typing import Any, Literal
 
 import msgspec
 
@@ -16,7 +17,7 @@ from querybuild.cursors import Cursor, decode_cursor, mark_of
 from querybuild.declarations.json_texts import JsonFault, has_all_names, load_json, load_unchecked
 from querybuild.declarations.values import ValueFault
 from querybuild.filters import GROUPS, RELATION_OPERATORS, SentFilter
-from querybuild.parse import is_ignored
+from querybuild.parse import decoded, is_ignored
 from querybuild.planning.conditions import NULL_TEXT, ReadValue
 from querybuild.planning.plan import ReadPlan, Values
 from querybuild.planning.planner import FAR_OFFSET, LAST_OFFSET, PlannedRead
@@ -29,12 +30,28 @@ SIZES = ("page[size]", "page[limit]")
 CURSORS = ("page[after]", "page[before]")
 MAX_DIGITS = 15
 
+SHORT_NAME = 100
+"""What is known of a parameter is cached by its name, up to this length."""
+
+Role = Literal["constant", "filter", "position", "size", "cursor", "ignored"]
+"""What a plan needs of a parameter. constant: the whole parameter is part of the form. filter, position, cursor: the
+value may change. size: part of the form, and the offset is counted in it. ignored: neither name nor value."""
+
+
+class SentValue(msgspec.Struct, frozen=True, eq=False):
+    """A parameter whose value is not part of the form. index: its place among the parameters."""
+
+    index: int
+    name: str
+    value: str
+
 
 class SplitQuery(msgspec.Struct, frozen=True, eq=False):
-    """A query string, split into form and values. key: its form. vals: the values of its filters, in their order.
-    offset: rows."""
+    """A query string, split into form and values. key: its form. sent: the parameters whose values are not part of it.
+    vals: the values of its filters, in their order. offset: rows."""
 
     key: Hashable
+    sent: list[SentValue]
     vals: list[Any]
     offset: int = 0
     cursor_text: str = ""
@@ -69,36 +86,61 @@ class _NoForm(Exception):
     """A value without a form. The planner reports its error."""
 
 
-def split_values(pairs: tuple[tuple[str, str], ...], limits: Limits) -> SplitQuery | None:
+def split_values(query_string: str, limits: Limits) -> SplitQuery | None:
     """Split a query into its form and its values. Returns None if the planner has to plan the whole query."""
     key: list[Hashable] = []
+    sent: list[SentValue] = []
     vals: list[Any] = []
     size, position, minimum = limits.page_size, None, 0
     cursor_text, cursor = "", None
     try:
-        for name, value in pairs:
-            if name == "filter" or name.startswith("filter["):
+        for part in query_string.split("&"):
+            if not part:
+                continue
+            encoded, _, text = part.partition("=")
+            name, role = (_short_parameter if len(encoded) <= SHORT_NAME else _parameter)(encoded)
+            if role == "constant" or role == "size":
+                key.append(part)
+                size = _whole_number(decoded(text)) if role == "size" else size
+                continue
+            value = decoded(text)
+            sent.append(SentValue(len(key), name, value))
+            if role == "filter":
                 key.append((name, _filter_form(name, value, vals, limits)))
-            elif name in POSITIONS:
+            elif role == "position":
                 position, minimum = _whole_number(value), POSITIONS[name]
                 key.append(name)
-            elif name in CURSORS:
+            elif role == "cursor":
                 cursor_text, cursor = value, decode_cursor(value) if value else None
                 key.append((name, None if cursor is None else tuple([one is None for one in cursor.values])))
-            elif name in SIZES:
-                key.append((name, value))
-                size = _whole_number(value)
-            elif not is_ignored(name):
-                key.append((name, value))
-    except (_NoForm, JsonFault, ValueFault):
+            else:
+                key.append(None)
+    except (_NoForm, JsonFault, ValueFault, UnicodeDecodeError):
         return None
     if position is None:
-        return SplitQuery(tuple(key), vals, 0, cursor_text, cursor)
+        return SplitQuery(tuple(key), sent, vals, 0, cursor_text, cursor)
     if position < minimum:
         return None
     offset = (position - 1) * size if minimum else position
     key.append((position > minimum, offset > 0, offset >= FAR_OFFSET))
-    return SplitQuery(tuple(key), vals, offset, cursor_text, cursor)
+    return SplitQuery(tuple(key), sent, vals, offset, cursor_text, cursor)
+
+
+def _parameter(encoded: str) -> tuple[str, Role]:
+    """Return the name of a parameter, decoded, and its role. Raises UnicodeDecodeError."""
+    name = decoded(encoded)
+    if name == "filter" or name.startswith("filter["):
+        return name, "filter"
+    if name in POSITIONS:
+        return name, "position"
+    if name in CURSORS:
+        return name, "cursor"
+    if name in SIZES:
+        return name, "size"
+    return name, "ignored" if is_ignored(name) else "constant"
+
+
+_short_parameter = lru_cache(maxsize=256)(_parameter)
 
 
 def _whole_number(text: str) -> int:

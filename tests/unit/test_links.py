@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from querybuild.query import Page
-from serializers.links import page_count, page_links, page_queries, quote_segment, with_query
+from serializers.links import page_count, page_links, page_queries, query_form, quote_segment, with_query
 
 
 @pytest.mark.parametrize(
@@ -25,9 +25,9 @@ def test_quote_segment(text: str, quoted: str) -> None:
 
 
 def test_with_query() -> None:
-    assert with_query("/a", page_queries((), page("number", 5, 0)).own) == "/a"
+    assert with_query("/a", page_queries(query_form((), page("number", 5, 0))).own) == "/a"
     pairs = (("page[size]", "5"), ("x", ""), ("x", "ß"), ("größe", 'a "b"~{&}'))
-    query = page_queries(pairs, page("number", 5, 0)).own
+    query = page_queries(query_form(pairs, page("number", 5, 0))).own
     assert with_query("/a", query) == "/a?page%5Bsize%5D=5&x=&x=%C3%9F&gr%C3%B6%C3%9Fe=a%20%22b%22~%7B%26%7D"
 
 
@@ -37,7 +37,7 @@ def page(family: str, size: int, offset: int) -> Page:
 
 def positions(page: Page, total: int | None, has_next: bool = False) -> dict[str, str]:
     """Return the positions in the links: the values of page[number] or page[offset]."""
-    links = page_links("/a", page_queries((), page), page, total=total, has_next=has_next)
+    links = page_links("/a", page_queries(query_form((), page)), page, total=total, has_next=has_next)
     assert links.pop("self") == "/a"
     return {name: link.rpartition("=")[2] for name, link in links.items()}
 
@@ -82,7 +82,7 @@ def test_page_links(
 def test_links_keep_the_query() -> None:
     pairs = (("filter[a]", "x y"), ("page[number]", "2"), ("page[size]", "5"), ("include", "b,c"))
     second = page("number", 5, 5)
-    links = page_links("/a", page_queries(pairs, second), second, total=11, has_next=True)
+    links = page_links("/a", page_queries(query_form(pairs, second)), second, total=11, has_next=True)
     others = "filter%5Ba%5D=x%20y&page%5Bsize%5D=5&include=b%2Cc"
     assert links == {
         "self": "/a?filter%5Ba%5D=x%20y&page%5Bnumber%5D=2&page%5Bsize%5D=5&include=b%2Cc",
