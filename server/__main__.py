@@ -18,7 +18,16 @@ from pathlib import Path
 import click
 
 from server.console import completion, exit_codes
-from server.console.commands import CONTEXT, Example, Group, Program, SettingOption, SettingsCommand, print_error
+from server.console.commands import (
+    CONTEXT,
+    Choices,
+    Example,
+    Group,
+    Program,
+    SettingOption,
+    SettingsCommand,
+    print_error,
+)
 from server.settings import CONFIG_VARIABLE, SETTINGS, SettingsError, StartError
 from server.settings.groups import ACCESS, FRONT, LIMITS, LISTS, Setting
 from server.settings.loading import CONFIG_FLAG, Loaded, as_toml, load
@@ -186,10 +195,10 @@ def migrate() -> None:
         Example("waterspout completion fish > ~/.config/fish/completions/waterspout.fish", "Once, for fish."),
     ],
 )
-@click.argument("shell", type=click.Choice(completion.SHELLS))
+@click.argument("shell", type=Choices(completion.SHELLS), metavar="SHELL")
 @click.pass_context
 def complete(context: click.Context, shell: str) -> None:
-    """Print the script for completion in a shell. It completes commands, flags and their values."""
+    """Print the script for completion in a shell: bash, zsh or fish. It completes commands, flags and their values."""
     click.echo(completion.script(main, str(context.find_root().info_name), shell))
 
 
@@ -219,7 +228,7 @@ FILE = click.Argument(["file"], type=click.Path(allow_dash=True), help="The dump
 JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object.")
 TOKEN_OPTIONS = (
     click.Option(["--development"], is_flag=True, help="Confirm that the token is for development. It is required."),
-    click.Option(["--subject"], required=True, metavar="NAME", help="The sub of the token."),
+    click.Option(["--subject"], metavar="NAME", help="The sub of the token. It is required."),
     click.Option(["--role"], multiple=True, metavar="NAME", help="A role; may be repeated."),
     click.Option(["--scope"], multiple=True, metavar="NAME", help="A scope; may be repeated."),
     click.Option(

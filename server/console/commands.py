@@ -76,15 +76,13 @@ class WithExamples(click.Command):
         self.examples = examples
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Propose the nearest flag, compared without dashes. If that is a flag of another command, propose none."""
+        """Propose the nearest flag, compared without dashes. If that is a flag of other commands, say of which."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            own = {flag for one in self.get_params(ctx) for flag in (*one.opts, *one.secondary_opts)}
-            near = get_close_matches(
-                error.option_name.strip("-"), [flag.strip("-") for flag in own | _BY_FLAG.keys()], 1
-            )
-            found = [f" Did you mean '--{name}'?" for name in near if f"--{name}" in own]
+            users = _users_of_flags(ctx)
+            near = get_close_matches(error.option_name.strip("-"), [flag.strip("-") for flag in users], 1)
+            found = [_proposal(f"--{name}", users[f"--{name}"], self) for name in near]
             told = f"No such option {error.option_name!r}.{''.join(found)}"
             raise click.NoSuchOption(error.option_name, told, ctx=ctx) from None
 
@@ -100,6 +98,40 @@ class WithExamples(click.Command):
         self.format_arguments(ctx, formatter)
         self.format_options(ctx, formatter)
         self.format_epilog(ctx, formatter)
+
+
+def _users_of_flags(ctx: click.Context) -> dict[str, list[click.Command]]:
+    """Return the long flags of all commands, each with its commands."""
+    users: dict[str, list[click.Command]] = {}
+    pending = [ctx.find_root().command, ctx.command]
+    seen: list[click.Command] = []
+    while pending:
+        command = pending.pop()
+        if command in seen:
+            continue
+        seen.append(command)
+        pending += command.commands.values() if isinstance(command, click.Group) else []
+        for one in command.get_params(ctx):
+            for flag in (*one.opts, *one.secondary_opts):
+                if flag.startswith("--"):
+                    users.setdefault(flag, []).append(command)
+    return users
+
+
+def _proposal(flag: str, users: list[click.Command], own: click.Command) -> str:
+    if own in users:
+        return f" Did you mean {flag!r}?"
+    names = sorted([str(one.name) for one in users])
+    return f" {flag!r} is an option of {' and '.join(names)}." if len(names) <= 3 else ""
+
+
+class Choices(click.Choice[str]):
+    """Texts to choose from. It proposes the nearest one."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        near = get_close_matches(str(value).lower(), self.choices, 1)
+        told = f"expected {', '.join(self.choices[:-1])} or {self.choices[-1]}, not {value!r}"
+        return f"{told}; did you mean {near[0]}?" if near else told
 
 
 class SettingsCommand(WithExamples):
@@ -134,6 +166,17 @@ class Group(WithExamples, click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Propose the nearest command, or else name all of them."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if get_close_matches(args[0], self.commands):
+                raise
+            raise click.UsageError(f"{error.message} There are: {', '.join(self.commands)}.", ctx) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_commands(ctx, formatter)
