@@ -149,7 +149,8 @@ def _unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
 
 def _unused(given: Mapping[str, _Given | None]) -> Iterator[str]:
     folder, url = given["data_dir"], given["database_url"]
-    if folder is not None and url is not None:
+    # A variable or a key may name the folder for other commands. Somebody who gives the flag expects to use it.
+    if folder is not None and folder.source.startswith("--") and url is not None:
         yield f"{folder.label} is not used: it is for the embedded PostgreSQL, and {url.label} names another"
     for setting in SETTINGS:
         found = given[setting.name]
