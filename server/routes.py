@@ -62,6 +62,7 @@ class Method(msgspec.Struct, frozen=True):
     needs: the method that the declaration must allow, if any.
     is_to_many: True if only a to-many relationship has it, or a function that returns resources; False if only a to-one
         has it, or a function that returns a value. None if both have it.
+    writes: what the resource, or the relationship and its target, must allow. If they do not, the answer is a 403.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Method(msgspec.Struct, frozen=True):
     answers: tuple[MediaType, ...] = (JSON_API,)
     needs: str | None = None
     is_to_many: bool | None = None
+    writes: tuple[str, ...] = ()
 
 
 Methods = Mapping[str, Method]
@@ -91,27 +93,27 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
     Shape.PROTECTED_RESOURCE: (Method("GET", answers=(ANY,)),),
     Shape.COLLECTION: (
         Method("GET", ON_MANY, needs="list"),
-        Method("POST", ON_ONE, JSON_API),
+        Method("POST", ON_ONE, JSON_API, writes=("create",)),
     ),
     Shape.RESOURCE: (
         Method("GET", ON_ONE, needs="detail"),
-        Method("PATCH", ON_ONE, JSON_API),
-        Method("DELETE"),
+        Method("PATCH", ON_ONE, JSON_API, writes=("update",)),
+        Method("DELETE", writes=("delete",)),
     ),
     Shape.RELATED: (
         Method("GET", ON_MANY, needs="read", is_to_many=True),
         Method("GET", ON_ONE, needs="read", is_to_many=False),
-        Method("POST", ON_ONE, JSON_API, is_to_many=True),
-        Method("PATCH", ON_ONE, JSON_API, is_to_many=False),
-        Method("DELETE", is_to_many=False),
+        Method("POST", ON_ONE, JSON_API, is_to_many=True, writes=("add", "create")),
+        Method("PATCH", ON_ONE, JSON_API, is_to_many=False, writes=("update",)),
+        Method("DELETE", is_to_many=False, writes=("delete",)),
     ),
     Shape.RELATIONSHIP: (
         Method("GET", ON_LINKAGE, needs="read", is_to_many=True),
         Method("GET", ON_ONE, needs="read", is_to_many=False),
-        Method("POST", body=JSON_API, is_to_many=True),
-        Method("PATCH", ON_LINKAGE, JSON_API, is_to_many=True),
-        Method("PATCH", ON_ONE, JSON_API, is_to_many=False),
-        Method("DELETE", body=JSON_API, is_to_many=True),
+        Method("POST", body=JSON_API, is_to_many=True, writes=("add",)),
+        Method("PATCH", ON_LINKAGE, JSON_API, is_to_many=True, writes=("replace",)),
+        Method("PATCH", ON_ONE, JSON_API, is_to_many=False, writes=("replace",)),
+        Method("DELETE", body=JSON_API, is_to_many=True, writes=("remove",)),
     ),
     Shape.OPERATIONS: (Method("POST", body=ATOMIC_OPERATIONS, answers=(ATOMIC_OPERATIONS,)),),
     Shape.FUNCTION: (
@@ -168,6 +170,14 @@ class Route(msgspec.Struct, frozen=True):
     relationship: Relationship | None = None
     methods: Methods = {}
     function: Function | None = None
+
+    def allows(self, name: str, target: Resource | None) -> bool:
+        """Return whether the declarations allow one of the methods. target: of the relationship."""
+        writes = self.methods[name].writes
+        declared = self.resource.methods if self.resource is not None else frozenset[str]()
+        if self.relationship is not None and target is not None:
+            declared = self.relationship.methods | target.methods
+        return declared.issuperset(writes)
 
     @property
     def is_for_everybody(self) -> bool:

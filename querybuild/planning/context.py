@@ -15,7 +15,7 @@ from querybuild.declarations.access import Action
 from querybuild.declarations.attributes import NO_CHECKS, Checks
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Attribute, Resource, ToOne
-from querybuild.errors import Forbidden, MethodForbidden, Unauthenticated, not_allowed, quoted
+from querybuild.errors import Forbidden, MethodForbidden, Unauthenticated, listed, not_allowed, quoted
 from querybuild.planning.counting import NO_REFERENCES, References
 from querybuild.planning.plan import Condition
 from querybuild.principal import ANONYMOUS, Principal
@@ -91,7 +91,10 @@ EVERYTHING = Access()
 def check_method(resource: Resource, kind: ChangeKind) -> None:
     """Check that the declaration allows this kind of write. Raises MethodForbidden."""
     if kind not in resource.methods:
-        raise MethodForbidden(f"Resources of type {quoted(resource.type)} cannot be {kind}d here.")
+        allowed = listed(name for name in ("list", "detail", "create", "update", "delete") if name in resource.methods)
+        raise MethodForbidden(
+            f"Resources of type {quoted(resource.type)} cannot be {kind}d here; allowed are: {allowed}."
+        )
 
 
 def check_action(resource: Resource, action: Action, context: Context) -> None:

@@ -191,10 +191,15 @@ class Handler(Sending):
         return RouteNotFound(f"There is nothing at {quoted(self.request.sent_path)}.")
 
     def allow(self) -> tuple[str, ...]:
-        """Return the methods for the header Allow. A read-only server has no writes."""
-        assert self.route is not None
+        """Return the methods for the header Allow: without writes that the declarations do not allow, and for a
+        read-only server without any."""
+        route = self.route
+        assert route is not None
         is_read_only = self.engine.settings.read_only
-        return tuple([name for name in self.route.methods if not (is_read_only and name in WRITES)])
+        target = None if route.relationship is None else self.engine.catalog.target(route.relationship)
+        return tuple(
+            [name for name in route.methods if route.allows(name, target) and not (is_read_only and name in WRITES)]
+        )
 
     async def options(self, *_: Any) -> None:
         self.set_status(204)

@@ -256,14 +256,35 @@ async def test_disabled_writes(declared: Api) -> None:
     await fill(declared)
     tag, motto = document("label", {"name": "new"}), document("motto", {"motto": "x"}, id="1")
     for method, path, sent, detail in (
-        ("POST", "/papers/a/labels", tag, "Resources of type “label” cannot be created here."),
-        ("PATCH", "/writers/1/motto", motto, "Resources of type “motto” cannot be updated here."),
-        ("DELETE", "/writers/1/motto", None, "Resources of type “motto” cannot be deleted here."),
-        ("POST", "/writers/3/kept", document("room", {"room": "x"}), "The relationship “kept” cannot be written here."),
+        (
+            "POST",
+            "/papers/a/labels",
+            tag,
+            "Resources of type “label” cannot be created here; allowed are: list, detail.",
+        ),
+        (
+            "PATCH",
+            "/writers/1/motto",
+            motto,
+            "Resources of type “motto” cannot be updated here; allowed are: list, detail.",
+        ),
+        (
+            "DELETE",
+            "/writers/1/motto",
+            None,
+            "Resources of type “motto” cannot be deleted here; allowed are: list, detail.",
+        ),
+        (
+            "POST",
+            "/writers/3/kept",
+            document("room", {"room": "x"}),
+            "Links of “kept” cannot be added here; allowed are: read, replace, remove.",
+        ),
     ):
         answer = await declared.request(method, path, sent)
         shown = (answer.status, answer.errors[0]["code"], answer.errors[0]["detail"])
         assert shown == (403, "write_forbidden", detail), (method, path)
+        assert method not in (await declared.request("OPTIONS", path)).headers["Allow"].split(", ")
     assert await select(declared, "SELECT count(*) FROM tags") == [(4,)]
     assert await select(declared, "SELECT id, motto FROM corner.profiles ORDER BY id") == [(1, "go"), (2, "stay")]
     assert await select(declared, "SELECT count(*) FROM corner.desks") == [(3,)]

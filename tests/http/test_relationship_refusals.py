@@ -344,16 +344,19 @@ def serve_small(serve: Serve, database_url: str) -> Api:
 
 async def test_disabled_writes(serve_many: Api) -> None:
     await fill(serve_many)
+    done = {"POST": "added", "PATCH": "replaced", "DELETE": "removed"}
     closed = [
-        ("shown", ("POST", "PATCH", "DELETE")),
-        ("growing", ("PATCH", "DELETE")),
-        ("shrinking", ("POST", "PATCH")),
+        ("shown", ("POST", "PATCH", "DELETE"), "read", "GET, HEAD, OPTIONS"),
+        ("growing", ("PATCH", "DELETE"), "read, add", "GET, POST, HEAD, OPTIONS"),
+        ("shrinking", ("POST", "PATCH"), "read, remove", "GET, DELETE, HEAD, OPTIONS"),
     ]
-    for name, methods in closed:
+    for name, methods, allowed, allow in closed:
+        assert (await serve_many.request("OPTIONS", f"/papers/a/relationships/{name}")).headers["Allow"] == allow
         for method in methods:
             answer = await serve_many.request(method, f"/papers/a/relationships/{name}", linkage(of("label", "2")))
             shown = (answer.status, answer.errors[0]["code"], answer.errors[0]["detail"])
-            assert shown == (403, "write_forbidden", f"The relationship “{name}” cannot be written here."), method
+            detail = f"Links of “{name}” cannot be {done[method]} here; allowed are: {allowed}."
+            assert shown == (403, "write_forbidden", detail), method
     answer = await serve_many.patch("/papers/a/relationships/editor", linkage(None))
     assert (answer.status, answer.errors[0]["code"]) == (403, "write_forbidden")
     assert await TAGS.pairs(serve_many) == {("a", "1"), ("b", "2")}

@@ -125,7 +125,7 @@ def test_update_refused(
 def test_a_relationship_that_may_not_be_replaced() -> None:
     with refused() as told:
         update("log", "1", {"relationships": linked(node=None)})
-    detail = "The relationship “node” cannot be written here."
+    detail = "Links of “node” cannot be replaced here; allowed are: read."
     assert told == [(MethodForbidden, "/data/relationships/node/data", detail)]
     assert update("unlisted", "1", {"relationships": linked(node=None)}).values == (1, None)
 

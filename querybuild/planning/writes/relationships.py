@@ -15,6 +15,7 @@ from querybuild.errors import (
     MethodForbidden,
     OwnerConflict,
     RelationshipFault,
+    listed,
     nearest,
     not_allowed,
     quoted,
@@ -48,8 +49,7 @@ def plan_relationships(draft: Draft) -> None:
             detail = f"{quoted(name)} is to-one: it can be replaced, but nothing can be added or removed."
             draft.errors.append(RelationshipFault(detail, pointer=linkage.name_pointer or linkage.pointer))
         elif linkage.mode not in relationship.methods:
-            detail = f"The relationship {quoted(name)} cannot be written here."
-            draft.errors.append(MethodForbidden(detail, pointer=linkage.pointer))
+            draft.errors.append(MethodForbidden(_closed(relationship, linkage.mode), pointer=linkage.pointer))
         elif why := why_fixed(draft.change, draft.resource, relationship, linkage, draft.catalog):
             detail = f"The relationship {quoted(name)} cannot be written here: {why}."
             draft.errors.append(MethodForbidden(detail, pointer=linkage.pointer))
@@ -61,6 +61,13 @@ def plan_relationships(draft: Draft) -> None:
             _keep(draft, own, linkage)
         else:
             _link(draft, relationship, linkage)
+
+
+def _closed(relationship: Relationship, mode: str) -> str:
+    """Return the detail for a write that the declaration of a relationship does not allow."""
+    allowed = listed(name for name in ("read", "add", "replace", "remove") if name in relationship.methods)
+    done = mode if mode.endswith("e") else f"{mode}e"
+    return f"Links of {quoted(relationship.name)} cannot be {done}d here; allowed are: {allowed}."
 
 
 def _unwritable(draft: Draft, resource: Resource, relationship: Relationship, pointer: str | None) -> ApiError | None:
@@ -142,8 +149,7 @@ def plan_owner(draft: Draft, owner: Owner) -> OwnerRow:
     parent, relationship = draft.catalog.by_type[owner.type], owners_relationship(owner, draft.catalog)
     check_action(parent, "read", draft.context)
     if "add" not in relationship.methods:
-        detail = f"The relationship {quoted(relationship.name)} cannot be written here."
-        draft.errors.append(MethodForbidden(detail))
+        draft.errors.append(MethodForbidden(_closed(relationship, "add")))
     elif (fault := _unwritable(draft, parent, relationship, None)) is not None:
         draft.errors.append(fault)
     slot = draft.slot(parent.id_type.read(owner.id), draft.change.pointer)
