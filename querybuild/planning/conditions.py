@@ -6,7 +6,7 @@ The aliases of a read are also chosen here, for filters and for sorts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from querybuild.declarations.arrays import split_list
@@ -344,14 +344,37 @@ class ConditionPlanner:
 
     def _refuse_operator(self, node: FieldFilter | RelationFilter, attribute: Attribute) -> None:
         names = operator_names(attribute)
+        advice = _advice(node.op, attribute, names)
         if node.op in all_names():
-            detail = f"{quoted(node.name)} is {attribute.type.name} and has no operator {quoted(node.op)}."
+            detail = f"{quoted(node.name)} is {attribute.type.name} and has no operator {quoted(node.op)}.{advice}"
         else:
-            detail = f"There is no operator {quoted(node.op)}.{nearest(node.op, names)}"
+            detail = f"There is no operator {quoted(node.op)}.{advice or nearest(node.op, names)}"
         self._refuse(node, f"{detail} {quoted(node.name)} has: {', '.join(names)}.")
 
     def _refuse(self, node: FieldFilter | RelationFilter, detail: str) -> None:
         self.errors.append(fault(node.source, detail))
+
+
+_OF_PARTS = frozenset(
+    {"contains", "icontains", "contain", "includes", "like", "ilike", "has", "any", "overlaps", "search"}
+)
+"""Names with which clients look for a part of a value, here or in other APIs."""
+
+_FOR_PARTS = {
+    "search": "Use “search” to find words.",
+    "jsonb_contains": "Use “jsonb_contains” to find a part.",
+    "ilike": "Use “ilike” with % to find a part of a text.",
+}
+
+
+def _advice(operator: str, attribute: Attribute, names: Sequence[str]) -> str:
+    """Return which operator finds a part of a value, if the client looks for one. names: the operators that there
+    are."""
+    if operator not in _OF_PARTS:
+        return ""
+    if attribute.type.element is not None and "in_" in names:
+        return " Use “in_” to find the arrays that contain a value."
+    return next((f" {advice}" for name, advice in _FOR_PARTS.items() if name in names), "")
 
 
 def steps_of(condition: Condition) -> int:

@@ -61,6 +61,27 @@ async def refusals(api: Api, path: str, pairs: Pairs, errors: list[dict[str, Any
             one("words", "lt", ["a"]),
             "[0]: “words” is text[] and has no operator “lt”. “words” has: eq, ne, in_, notin_, is_, isnot.",
         ),
+        *[
+            (
+                "/users",
+                one("words", op, "a"),
+                f"[0]: {told} “{op}”. Use “in_” to find the arrays that contain a value. “words” has: eq, ne, in_, "
+                "notin_, is_, isnot.",
+            )
+            for op, told in (("ilike", "“words” is text[] and has no operator"), ("icontains", "There is no operator"))
+        ],
+        (
+            "/users",
+            one("first_name", "contains", "a"),
+            "[0]: “first_name” is text and has no operator “contains”. Use “ilike” with % to find a part of a text. "
+            f"“first_name” has: {NUMBER_OPERATORS}, like, ilike, notlike, notilike, startswith, endswith, match.",
+        ),
+        (
+            "/photos",
+            one("words", "contains", "a"),
+            "[0]: “words” is jsonb and has no operator “contains”. Use “jsonb_contains” to find a part. “words” has: "
+            "is_, isnot, jsonb_contains.",
+        ),
         (
             "/users",
             one("status", "match", "a"),

@@ -240,7 +240,8 @@ async def test_a_number_beyond_the_range_of_the_other_field(samples: Api) -> Non
         (
             "texts",
             "like",
-            "“texts” is text[] and has no operator “like”. “texts” has: eq, ne, in_, notin_, is_, isnot.",
+            "“texts” is text[] and has no operator “like”. Use “in_” to find the arrays that contain a value. "
+            "“texts” has: eq, ne, in_, notin_, is_, isnot.",
         ),
     ],
 )
