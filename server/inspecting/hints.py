@@ -22,7 +22,7 @@ import msgspec
 
 from querybuild.errors import listed, nearest, quoted
 from server.inspecting.catalog.choosing import Choice
-from server.inspecting.catalog.model import Table
+from server.inspecting.catalog.model import Database, Table
 from server.settings import StartError
 
 DEFAULT_FILE = Path("inspect.toml")
@@ -61,13 +61,16 @@ class Hints(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the choice of tables. schemas, only, skip: of the command, which come before those of the file."""
         return Choice(schemas or self.schemas, only or self.only, (*self.skip, *skip))
 
-    def unknown(self, tables: tuple[Table, ...]) -> list[str]:
+    def unknown(self, database: Database) -> list[str]:
         """Return a message for each hint about a table that does not exist."""
-        known = {name for table in tables for name in (table.full_name, f"{table.schema}.{table.name}")}
+        known = {name for table in database.tables for name in (table.full_name, f"{table.schema}.{table.name}")}
         return [
-            f"the hints name the table {quoted(name)}, which is not inspected.{nearest(name, known)}"
-            for name in self.tables
-            if name not in known
+            *(f"the hints: {one}" for one in self.choice().unknown(database.names)),
+            *(
+                f"the hints name the table {quoted(name)}, which is not inspected.{nearest(name, known)}"
+                for name in self.tables
+                if name not in known
+            ),
         ]
 
 

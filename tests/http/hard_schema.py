@@ -464,5 +464,5 @@ RESOURCES = [
 # no_key: it has no key: add a primary key, or a unique index over columns that are NOT
 # NULL
 #
-# total: no column of the view is known to be a key: name one in the hints,
-# [tables.total] id = "people"
+# total: no column of the view is known to be a key: name one in the hints, in
+# [tables.total]: id = "people"

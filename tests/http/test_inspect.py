@@ -140,6 +140,31 @@ def test_choices(hard_url: str, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        (["--only", "profils"], ["there is no table “profils”. Did you mean “profiles”?"]),
+        (["--only", "peple", "--skip", "tmp_*"], ["there is no table “peple”. Did you mean “people”?"]),
+        (["--skip", "public.peple"], ["there is no table “public.peple”. Did you mean “public.people”?"]),
+        (
+            ["--schema", "pubic", "--only", "zzz"],
+            ["there is no table in a schema “pubic”. Did you mean “public”?", "there is no table “zzz”."],
+        ),
+        (["--only", "zzz*"], ["no table of the database is chosen: check --schema, --only, --skip and the hints"]),
+    ],
+)
+def test_a_name_that_fits_no_table(hard_url: str, arguments: list[str], lines: list[str]) -> None:
+    assert inspect(hard_url, *arguments) == (1, "", f"Error: {chr(10).join(lines)}\n")
+
+
+def test_a_name_in_the_hints_that_fits_no_table(hard_url: str, tmp_path: Path) -> None:
+    """A table may be dropped after the hints were written, so this is no error."""
+    hints = tmp_path / "hints.toml"
+    hints.write_text('skip = ["peple", "sam*"]\n')
+    code, _, remarks = inspect(hard_url, "--hints", str(hints))
+    assert (code, remarks.splitlines()[0]) == (0, "the hints: there is no table “peple”. Did you mean “people”?")
+
+
 def test_a_foreign_table_that_cannot_be_read(shop_url: str) -> None:
     on_server(
         shop_url,
@@ -304,7 +329,7 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
         "readable": (),
     }
     assert [(one.full_name, one.reason) for one in found.not_served] == [
-        ("closed", "the role may not read its key: GRANT SELECT (“id”)"),
+        ("closed", 'the role may not read its key: GRANT SELECT ("id") ON "public"."closed"'),
         ("secrets", "it cannot be read: permission denied for function secret"),
     ]
 

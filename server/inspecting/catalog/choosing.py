@@ -7,12 +7,13 @@ It must not know: columns, resources, files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
 
+from querybuild.errors import nearest, quoted
 from server.inspecting.catalog.model import LeftOut
 
 MIGRATION_TABLES = frozenset(
@@ -52,6 +53,9 @@ MIGRATION_TABLES = frozenset(
 """Tables in which tools keep what they have applied, in lower case."""
 
 
+_WILDCARDS = frozenset("*?[")
+
+
 class Choice(msgspec.Struct, frozen=True):
     """Which tables are inspected.
 
@@ -66,6 +70,21 @@ class Choice(msgspec.Struct, frozen=True):
     def has_schema(self, schema: str) -> bool:
         """Return whether the tables of a schema are looked at."""
         return not self.schemas or schema in self.schemas
+
+    def unknown(self, tables: Collection[tuple[str, str]]) -> list[str]:
+        """Return a message for each name that fits no table, with the nearest name. Patterns with wildcards may fit
+        none. tables: schema and name of all tables."""
+        schemas = {schema for schema, _ in tables}
+        messages = [
+            f"there is no table in a schema {quoted(name)}.{nearest(name, schemas)}"
+            for name in self.schemas
+            if name not in schemas
+        ]
+        for pattern in dict.fromkeys((*self.only, *self.skip)):
+            if not _WILDCARDS.intersection(pattern) and not any(matches((pattern,), *table) for table in tables):
+                known = {f"{schema}.{name}" if "." in pattern else name for schema, name in tables}
+                messages.append(f"there is no table {quoted(pattern)}.{nearest(pattern, known)}")
+        return messages
 
     def reason_against(self, row: Mapping[str, Any]) -> LeftOut | None:
         """Return why a table is left out, or None. row: of the query for tables."""

@@ -160,7 +160,9 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class Database(msgspec.Struct, frozen=True):
-    """The tables of a database, sorted by name. left_out: those that are not inspected."""
+    """The tables of a database, sorted by name. left_out: those that are not inspected. names: schema and name of each
+    table, also of schemas that are not looked at."""
 
     tables: tuple[Table, ...]
     left_out: tuple[LeftOut, ...]
+    names: tuple[tuple[str, str], ...] = ()

@@ -184,7 +184,8 @@ async def read_database(connection: Connection, choice: Choice) -> Database:
             left_out.append(found)
     oids = [row["oid"] for row in kept]
     facts = await _facts(connection, oids, [row["oid"] for row in kept if row["kind"] in ("v", "m")])
-    return Database(tuple([_table(row, facts[row["oid"]]) for row in kept]), tuple(left_out))
+    names = tuple([(row["schema"], row["name"]) for row in rows])
+    return Database(tuple([_table(row, facts[row["oid"]]) for row in kept]), tuple(left_out), names)
 
 
 _Facts = dict[str, list[Any]]

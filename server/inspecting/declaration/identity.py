@@ -12,6 +12,7 @@ import msgspec
 
 from querybuild.declarations.id_types import NO_IDS
 from querybuild.declarations.resource import Id
+from querybuild.declarations.terms import quote_ident
 from querybuild.declarations.types import BIGINT, ColumnType
 from querybuild.errors import listed, quoted
 from server.inspecting.catalog.model import VIEWS, Table, Type
@@ -47,7 +48,11 @@ def identity_of(table: Table, hints: TableHints) -> Identity | str:
     if not columns:
         return _no_key(table)
     if denied := [name for name in columns if not known[name].may_select]:
-        return f"the role may not read its key: GRANT SELECT ({listed(map(quoted, denied))})"
+        columns_text = ", ".join(map(quote_ident, denied))
+        return (
+            f"the role may not read its key: GRANT SELECT ({columns_text}) ON "
+            f"{quote_ident(table.schema)}.{quote_ident(table.name)}"
+        )
     types = [column_type_of(known[name].type) for name in columns]
     for name in columns:
         if not is_id_type(known[name].type):
@@ -89,8 +94,8 @@ def _no_key(table: Table) -> str:
     if table.kind in VIEWS:
         place = quoted_key(table.full_name)
         return (
-            f"no column of {_KINDS[table.kind]} is known to be a key: name one in the hints, [tables.{place}] id = "
-            f'"{_first(table)}"'
+            f"no column of {_KINDS[table.kind]} is known to be a key: name one in the hints, in "
+            f'[tables.{place}]: id = "{_first(table)}"'
         )
     if table.has_children:
         return "other tables inherit from it, so that no index keeps its key unique: name its key in the hints"

@@ -58,7 +58,7 @@ def declare(database: Database, hints: Hints) -> Inspection:
         if table.oid not in served and table.oid not in pure
     ]
     told = [NotServed(one.full_name, one.reason) for one in database.left_out if not one.kind]
-    remarks = [*hints.unknown(database.tables), *_type_remarks(served)]
+    remarks = [*hints.unknown(database), *_type_remarks(served)]
     for oid in served:
         remarks += [*names[oid].remarks, *names[oid].unused_hints()]
     return Inspection(
