@@ -162,8 +162,7 @@ def _statement_lines(statement: ExplainedStatement) -> Iterator[str]:
 
 def _index_lines(explained: Explained, suggestions: Sequence[Suggestion]) -> Iterator[str]:
     for one in suggestions:
-        yield f"{one.rank:8}  {one.table} ({', '.join(one.columns)}): {one.reason}"
-        yield f"          {one.sql}"
+        yield f"{one.rank:8}  {one.sql}  -- {one.reason}"
     if not suggestions:
         scans = [scan for statement in explained.statements for scan in statement.scans]
         tables = dict.fromkeys(scan.table for scan in scans if not scan.has_condition)

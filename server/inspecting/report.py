@@ -59,8 +59,10 @@ async def inspect_database(connection: Connection, settings: Settings, choice: C
     """
     given, hints = choice or Choice(), load_hints(settings.hints)
     database = await read_database(connection, hints.choice(given.schemas, given.only, given.skip))
+    if unknown := given.unknown(database.names):
+        raise StartError("\n".join(unknown))
     if not database.tables:
-        raise StartError("no table of the database is chosen: check --schema, --only, --skip and the hints")
+        raise StartError(_no_table(database))
     if settings.has_row_security:
         database = _with_privileges(database)
     found = declare(await with_view_keys(connection, database, is_id_type), hints)
@@ -73,6 +75,12 @@ async def inspect_database(connection: Connection, settings: Settings, choice: C
         if not found.inspected:
             break
     return Compared(found)
+
+
+def _no_table(database: Database) -> str:
+    if not database.names:
+        return "the database has no tables: check that database_url names the right one"
+    return "no table of the database is chosen: check --schema, --only, --skip and the hints"
 
 
 def _with_privileges(database: Database) -> Database:
@@ -95,12 +103,12 @@ async def report_on(connection: Connection, settings: Settings, choice: Choice) 
     found, indexes = compared.found, tuple[str, ...]()
     if found.inspected:
         suggestions = await index_advisor.suggest(connection, compared.catalog or _catalog(found))
-        indexes = tuple([f"{one.reason}: {one.sql}" for one in suggestions if one.rank == "missing"])
+        indexes = tuple([f"{one.sql}  -- {one.reason}" for one in suggestions if one.rank == "missing"])
     return Report(python_module(found, name), (*found.remarks, *_indexes(indexes), summary(found, name)))
 
 
 def _indexes(lines: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple([f"missing index for {line}" for line in lines])
+    return tuple([f"missing index: {line}" for line in lines])
 
 
 def summary(found: Inspection, database: str) -> str:

@@ -140,8 +140,8 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Suggestion(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A suggested index. reason: which declaration needs it. sql: one statement that creates it. descends: whether it
-    is only for descending sorts."""
+    """A suggested index. reason: which field needs it, and for what. sql: one statement that creates it. descends:
+    whether it is only for descending sorts."""
 
     rank: Rank
     table: str
@@ -152,7 +152,7 @@ class Suggestion(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 async def suggest(connection: asyncpg.Connection[Any], catalog: Catalog) -> tuple[Suggestion, ...]:
-    """Return the suggestions, `missing` before `consider`, in the order of the declarations. It only reads."""
+    """Return the suggestions, `missing` before `consider`, and those of large tables first. It only reads."""
     wanted = [want for resource in catalog for want in _wanted_indexes(catalog, resource)]
     tables = await _tables(connection, list(dict.fromkeys(want.table for want in wanted)))
     ranked = [
@@ -167,20 +167,20 @@ async def suggest(connection: asyncpg.Connection[Any], catalog: Catalog) -> tupl
     for want, table in ranked:
         if not any(_includes(other, want) for other in by_table[want.table]):
             chosen.setdefault((table.schema, table.name, want.columns, want.method, want.descends), (want, table))
-    pairs = sorted(chosen.values(), key=lambda pair: pair[0].rank == "consider")
+    pairs = sorted(chosen.values(), key=lambda pair: (pair[0].rank == "consider", -pair[1].rows))
     taken = await _taken(connection, [_name(table.name, want) for want, table in pairs])
     return tuple(_suggestion(want, table, taken) for want, table in pairs)
 
 
 def _wanted_indexes(catalog: Catalog, resource: Resource) -> Iterator[Wanted]:
-    where = f"resource {quoted(resource.type)}"
+    where = resource.type
     yield Wanted("missing", f"{where}: the id", _table_of(resource), resource.id.key.columns, is_unique=True)
     for relationship in resource.relationships:
-        reason = f"{where}, relationship {quoted(relationship.name)}"
+        reason = f"{where}.{relationship.name}"
         yield from _relationship_indexes(resource, relationship, catalog.target(relationship), reason)
     for attribute in resource.attributes:
         if attribute.is_stored and (attribute.column_name,) != resource.id.key.columns:
-            yield from _attribute_indexes(resource, attribute, f"{where}, attribute {quoted(attribute.name)}")
+            yield from _attribute_indexes(resource, attribute, f"{where}.{attribute.name}")
 
 
 def _table_of(resource: Resource) -> tuple[str | None, str]:
@@ -273,7 +273,7 @@ def _serves(index: Index, want: Wanted) -> bool:
     if want.is_unique:
         return index.is_unique and index.is_total and set(index.columns) <= set(want.columns)
     if want.method in ("gin", "gist"):
-        methods = ("gin",) if want.method == "gin" else ("gist", "spgist")
+        methods = ("gin", "gist") if want.method == "gin" else ("gist", "spgist")
         return index.method in methods and index.covers_not_null and want.columns[0] in index.columns
     if want.key_size > 1 and index.is_unique and index.is_total and want.key.issuperset(index.columns):
         return True
