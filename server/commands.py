@@ -21,6 +21,7 @@ import msgspec
 
 import migrations
 from migrations import Migration
+from querybuild.errors import listed
 from querybuild.principal import ANONYMOUS
 from server.authentication.authenticator import Authenticator, has_authentication
 from server.console.commands import print_error
@@ -38,7 +39,8 @@ from server.schema import index_advisor
 from server.schema.index_advisor import Suggestion
 from server.schema.live_ids import check_id_rows
 from server.schema.live_schema import LiveSchema, read_live_schema
-from server.settings import Settings, StartError
+from server.settings import Settings, SettingsError, StartError
+from server.settings.served import BUILT_IN, built_in_hint, is_built_in
 from server.startup import migrating
 from server.startup.access_table import OPEN, AccessRow, access_rows, closed_line, closed_types
 from server.startup.start import connected, declarations, known_migrations, prepare_database, say
@@ -157,6 +159,8 @@ def check(settings: Settings, *, as_json: bool = False) -> int:
         print(msgspec.json.format(msgspec.json.encode(found)).decode())
     else:
         _print_checked(found)
+        if not found.fits and is_built_in(settings):
+            print(BUILT_IN)
     return int(not found.fits)
 
 
@@ -167,18 +171,22 @@ def _print_checked(found: Checked) -> None:
         _print_row("fault", fault)
     for warning in found.warnings:
         _print_row("warning", warning)
-    for suggestion in found.suggestions:
-        columns = ", ".join(suggestion.columns)
-        _print_row(suggestion.rank, f"{suggestion.table} ({columns}): {suggestion.reason}")
-        _print_row("", suggestion.sql)
+    missing = [one for one in found.suggestions if one.rank == "missing"]
+    for one in missing:
+        _print_row("missing", f"{one.sql}  -- {one.reason}")
+    of_tables: dict[str, list[str]] = {}
+    for one in found.suggestions[len(missing) :]:
+        of_tables.setdefault(one.table, []).append(one.columns[0] + " descending" * one.descends)
+    for table, columns in of_tables.items():
+        _print_row("consider", f"{table}: {listed(dict.fromkeys(columns))}")
     if found.closed or any(row.rows != OPEN for row in found.access):
         _print_access(found.access)
     if found.closed:
         print(closed_line(found.closed))
-    missing = sum(suggestion.rank == "missing" for suggestion in found.suggestions)
     verdict = "the declarations fit the database" if found.fits else "the declarations do not fit the database"
-    count = _counted(missing, "index", "indexes")
-    print(f"{verdict}; {count} missing, {len(found.suggestions) - missing} to consider")
+    considered = len(found.suggestions) - len(missing)
+    where = " (their SQL: --json)" if considered else ""
+    print(f"{verdict}; {_counted(len(missing), 'index', 'indexes')} missing, {considered} to consider{where}")
 
 
 _COLOURS = {"pending": "red", "fault": "red", "warning": "yellow", "missing": "yellow"}
@@ -217,6 +225,8 @@ def inspect(settings: Settings, *, schema: tuple[str, ...], only: tuple[str, ...
     sys.stdout.flush()
     for remark in found.remarks:
         _say_on_stderr(remark)
+    if settings.database_url is None:
+        _say_on_stderr("this is the embedded database: name your own with --database-url")
 
 
 def explain(
@@ -264,13 +274,15 @@ def openapi(settings: Settings) -> None:
     engine = Engine(settings, declared.catalog, LiveSchema(), authenticator)
     described = describe(engine, engine.context_of(ANONYMOUS), custom)
     print(msgspec.json.format(msgspec.json.encode(described)).decode())
+    if hint := built_in_hint(settings):
+        _say_on_stderr(hint)
 
 
 def token(
     settings: Settings,
     *,
     development: bool,
-    subject: str,
+    subject: str | None,
     role: tuple[str, ...],
     scope: tuple[str, ...],
     claim: tuple[str, ...],
@@ -278,15 +290,28 @@ def token(
     expires_in: int,
 ) -> None:
     """Print a token for development."""
-    if not development:
-        raise StartError(
-            "who has the secret can be anybody: tokens of this command are for development, and it wants --development"
-        )
+    secret = settings.auth_secret_file if secret_file is None else Path(secret_file)
+    if subject is None or secret is None or not development or settings.auth_audience is None:
+        raise SettingsError(tuple(_token_lacks(settings, secret, subject, is_confirmed=development)))
     # Imported here: PyJWT and the cryptography behind it take 20 MB and 50 ms.
     from server.authentication.development import NewToken, sign_token
 
     token = NewToken(subject, role, scope, dict(map(_claim, claim)), expires_in)
-    print(sign_token(token, settings, None if secret_file is None else Path(secret_file)))
+    print(sign_token(token, settings, secret))
+
+
+def _token_lacks(settings: Settings, secret: Path | None, subject: str | None, *, is_confirmed: bool) -> Iterator[str]:
+    """Yield a message for each thing that a token needs and that was not given."""
+    if not is_confirmed:
+        yield (
+            "add --development: who has the secret can be anybody, so tokens of this command are only for development"
+        )
+    if subject is None:
+        yield "add --subject NAME: the sub of the token"
+    if secret is None:
+        yield "there is no secret: name its file with --secret-file, or set auth_secret_file as the server has it"
+    if settings.auth_audience is None:
+        yield "set auth_audience as the server has it (WATERSPOUT_AUTH_AUDIENCE): a token is for one server"
 
 
 def _claim(text: str) -> tuple[str, Any]:

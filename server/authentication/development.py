@@ -31,10 +31,6 @@ def sign_token(token: NewToken, settings: Settings, secret_file: Path | None = N
     """Return a token that a server with these settings accepts. secret_file: if it is not that of the settings. Raises
     StartError."""
     path = secret_file or settings.auth_secret_file
-    if path is None:
-        raise StartError("there is no secret: name its file with --secret-file or the setting auth_secret_file")
-    if settings.auth_audience is None:
-        raise StartError("set auth_audience (WATERSPOUT_AUTH_AUDIENCE) as the server has it: a token is for one server")
     settings = msgspec.structs.replace(settings, auth_secret_file=path, auth_jwks=None)
     secret = read_files(settings).secret
     assert secret is not None

@@ -58,12 +58,14 @@ async def apply(
         )
 
 
-def check_schema_status(state: Status, files: Sequence[Migration]) -> None:
-    """Refuse a schema that this server cannot use, and warn of one that is ahead. Raises StartError with the names of
-    the files."""
+def check_schema_status(state: Status, files: Sequence[Migration], hint: str = "") -> None:
+    """Refuse a schema that this server cannot use, and warn of one that is ahead. hint: what to do if the files are not
+    those that the user means. Raises StartError with the names of the files."""
     if state.pending:
+        behind = f"the schema is behind: {names(state.pending)} not applied"
+        advice = "run `waterspout migrate up`, or add --migrate"
         raise StartError(
-            f"the schema is behind: {names(state.pending)} not applied; run `waterspout migrate up`, or add --migrate"
+            f"{behind}\n{hint} For these in an empty database, {advice}." if hint else f"{behind}; {advice}"
         )
     if not files:
         # Without migrations of its own, the server does not know how far the schema should be.

@@ -28,7 +28,7 @@ from server.resources import built_in
 from server.resources.demo import load_demo
 from server.schema.live_schema import LiveSchema, read_live_schema
 from server.settings import Settings, StartError
-from server.settings.served import is_built_in, misfit
+from server.settings.served import built_in_hint, is_built_in, misfit
 from server.startup import migrating
 from server.startup.declarations import Declarations, extend_python_path, load_declarations
 
@@ -146,7 +146,8 @@ async def prepare_database(
         found = known_migrations(settings)
         if not is_reload and (settings.database_url is None or settings.migrate):
             await migrating.apply(connection, url, settings, found, say)
-        migrating.check_schema_status(await migrations.status(connection, found), found)
+        state = await migrations.status(connection, found)
+        migrating.check_schema_status(state, found, "" if settings.migrations is not None else built_in_hint(settings))
         with step("comparing the declarations with the database"):
             schema = declared.schema or await read_live_schema(
                 connection, declared.catalog, is_read_only=settings.read_only, roles=roles_of(settings)

@@ -202,13 +202,28 @@ async def test_check_reports_what_does_not_match_and_what_is_missing(database, c
     await conn.execute("INSERT INTO cars (maker_id) SELECT id FROM makers")
     assert run("check", *at_url, *cars) == (
         0,
-        "missing   public.cars (maker_id, id): resource “maker”, relationship “cars”: includes, related resources\n"
-        '          CREATE INDEX CONCURRENTLY "cars_maker_id_id_idx" ON "public"."cars" ("maker_id", "id");\n'
-        "consider  public.makers (name, id): resource “maker”, attribute “name”: filters and sorts\n"
-        '          CREATE INDEX CONCURRENTLY "makers_name_id_idx" ON "public"."makers" ("name", "id");\n'
-        "the declarations fit the database; 1 index missing, 1 to consider\n",
+        'missing   CREATE INDEX CONCURRENTLY "cars_maker_id_id_idx" ON "public"."cars" ("maker_id", "id");'
+        "  -- maker.cars: includes, related resources\n"
+        "consider  public.makers: name\n"
+        "the declarations fit the database; 1 index missing, 1 to consider (their SQL: --json)\n",
         "",
     )
+
+
+async def test_commands_without_resources_say_whose_they_use(database, connect):
+    """People forget --resources, and must not bring the built-in tables into their database."""
+    conn = await connect(database)
+    await conn.execute("CREATE TABLE films (id bigint PRIMARY KEY)")
+    hint = (
+        "These are the built-in resources. Name the file of yours with --resources, or read the tables with --inspect."
+    )
+    at_url = ("--database-url", database)
+    code, output, _ = run("check", *at_url)
+    assert (code, output.splitlines()[-1]) == (1, hint)
+    code, _, errors = run("serve", "--port", "0", *at_url)
+    assert (code, f"\n{hint} For these in an empty database, run `waterspout migrate up`" in errors) == (1, True)
+    code, output, errors = run("openapi", *at_url)
+    assert (code, output[0], errors) == (0, "{", f"{hint}\n")
 
 
 async def test_check_for_programs(database, connect, cars):
@@ -230,7 +245,7 @@ async def test_check_for_programs(database, connect, cars):
                 "rank": "consider",
                 "table": "public.cars",
                 "columns": ["maker_id", "id"],
-                "reason": "resource “maker”, relationship “cars”: includes, related resources (the table has 0 rows)",
+                "reason": "maker.cars: includes, related resources (the table has 0 rows)",
                 "sql": 'CREATE INDEX CONCURRENTLY "cars_maker_id_id_idx" ON "public"."cars" ("maker_id", "id");',
             }
         ],

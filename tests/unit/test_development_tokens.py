@@ -16,7 +16,7 @@ from server.authentication.development import NewToken, sign_token
 from server.authentication.files import read_files
 from server.authentication.tokens import Tokens
 from server.errors import ExpiredToken, InvalidToken
-from server.settings import Settings, StartError
+from server.settings import Settings, SettingsError, StartError
 
 SECRET = b"x" * 32
 ISSUER = "https://login.example.org/"
@@ -89,7 +89,8 @@ def test_the_command_prints_the_token_alone(settings: Settings, capsys: pytest.C
 @pytest.mark.parametrize(
     ("changed", "parameters", "told"),
     [
-        ({}, {"development": False}, "wants --development"),
+        ({}, {"development": False}, "add --development"),
+        ({}, {"subject": None}, "add --subject"),
         ({"auth_secret_file": None}, {}, "there is no secret"),
         ({"auth_audience": None}, {}, "set auth_audience"),
         ({}, {"secret_file": "/nothing"}, "/nothing can't be read"),
@@ -105,4 +106,13 @@ def test_what_the_command_refuses(
     with pytest.raises(StartError) as raised:
         commands.token(msgspec.structs.replace(settings, **changed), **given)
     assert told in str(raised.value)
+    assert "\n" not in str(raised.value)
     assert capsys.readouterr().out == ""
+
+
+def test_all_that_a_token_lacks_is_reported_at_once() -> None:
+    with pytest.raises(SettingsError) as raised:
+        commands.token(Settings(), development=False, claim=(), **PARAMETERS | {"subject": None})
+    begins = ("add --development", "add --subject", "there is no secret", "set auth_audience")
+    assert len(raised.value.faults) == 4
+    assert all(fault.startswith(begin) for fault, begin in zip(raised.value.faults, begins, strict=True))
