@@ -420,6 +420,7 @@ SALES_DEPT_ORDER = Resource(
             column="Unit Price ($)",
             nullable=True,
             minimum=Decimal("0.5"),
+            maximum=1000,
         ),
     ),
     relationships=(

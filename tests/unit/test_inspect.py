@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from querybuild.declarations.database_types.composites import composite
-from querybuild.declarations.types import CHAR, DATE, INT, NUMERIC, OPAQUE, TEXT, ColumnType
+from querybuild.declarations.types import CHAR, DATE, FLOAT, INT, NUMERIC, OPAQUE, TEXT, ColumnType
 from server.inspecting.catalog.model import Type
 from server.inspecting.catalog.view_columns import Shown, shown_columns
 from server.inspecting.declaration.column_types import column_type_of
@@ -76,8 +76,13 @@ def test_constants(type_name: str, constant: str) -> None:
         ("((x >= '-5'::integer) AND (x <= 5))", INT, {"minimum": -5, "maximum": 5}),
         ("(x >= 0.50)", NUMERIC, {"minimum": Decimal("0.50")}),
         ("(x >= (0)::numeric)", NUMERIC, {"minimum": 0}),
-        ("(x > (0)::numeric)", NUMERIC, None),
         ("(x >= '1996-07-01'::date)", DATE, {"minimum": date(1996, 7, 1)}),
+        (
+            "((x > '1996-07-01'::date) AND (x < '2000-01-01'::date))",
+            DATE,
+            {"minimum": date(1996, 7, 2), "maximum": date(1999, 12, 31)},
+        ),
+        ("(x > '9999-12-31'::date)", DATE, None),
         ("((x >= '1930-01-01'::date) AND (x <= (now() - '18 years'::interval)))", DATE, {"minimum": date(1930, 1, 1)}),
         (
             "((x)::text = ANY ((ARRAY['a'::character varying, 'it''s'::character varying])::text[]))",
@@ -107,6 +112,19 @@ def test_conditions(expression: str, column_type: ColumnType, expected: Any) -> 
         assert found.is_whole == ("now()" not in expression)
     else:
         assert found == (Stated(is_whole=False) if expected is None else Stated(choices=expected))
+
+
+@pytest.mark.parametrize(
+    ("expression", "column_type", "expected"),
+    [
+        ("(x > (0)::numeric)", NUMERIC, Stated(minimum=0, is_whole=False)),
+        ("((x > 0.5) AND (x < (1000)::numeric))", NUMERIC, Stated(Decimal("0.5"), 1000, is_whole=False)),
+        ("((x >= (0)::double precision) AND (x < (1)::double precision))", FLOAT, Stated(0, 1, is_whole=False)),
+    ],
+)
+def test_a_bound_that_is_not_allowed_itself(expression: str, column_type: ColumnType, expected: Stated) -> None:
+    """Bounds of a declaration are inclusive. PostgreSQL checks the rest, which is a comment."""
+    assert stated(expression, "x", column_type) == expected
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ Attribute, and whether they say all of it. It must not know: tables, names, file
 from __future__ import annotations
 
 import re
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -25,6 +25,9 @@ _LIST = re.compile(rf"= ANY \(+ARRAY\[((?:{_TEXT}{_CAST}(?:, )?)+)\]\)?{_CAST}\)
 _LENGTH = re.compile(r"(?:char_length|length|character_length)\((.*)\)")
 _COMPARISON = re.compile(r"(.+) (>=|<=|>|<|=) (.+)")
 _SWAPPED = {">=": "<=", "<=": ">=", ">": "<", "<": ">", "=": "="}
+
+
+_IS_WHOLE = "is_whole"
 
 
 class Stated(msgspec.Struct, frozen=True):
@@ -50,8 +53,9 @@ def stated(expression: str, column: str, column_type: ColumnType) -> Stated:
         one = _of_comparison(part, _names(column), column_type)
         if one is None or one.keys() & found.keys():
             is_whole = False
-        else:
-            found |= one
+            continue
+        is_whole &= one.pop(_IS_WHOLE, True)
+        found |= one
     return Stated(**found, is_whole=is_whole)
 
 
@@ -150,12 +154,17 @@ def _of_bound(operator: str, right: str, column_type: ColumnType) -> dict[str, A
     value = _value(right, column_type)
     if value is None or operator == "=":
         return None
-    if operator in (">", "<"):
-        if column_type not in _WHOLE:
-            # Bounds are inclusive.
-            return None
-        value += 1 if operator == ">" else -1
-    return {"minimum" if operator in (">", ">=") else "maximum": value}
+    name = "minimum" if operator in (">", ">=") else "maximum"
+    if operator in (">=", "<="):
+        return {name: value}
+    if column_type is not DATE and column_type not in _WHOLE:
+        # Bounds are inclusive: PostgreSQL refuses the bound itself.
+        return {name: value, _IS_WHOLE: False}
+    step = timedelta(days=1) if column_type is DATE else 1
+    try:
+        return {name: value + step if operator == ">" else value - step}
+    except OverflowError:
+        return None
 
 
 def _value(text: str, column_type: ColumnType) -> Any:
