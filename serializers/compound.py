@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
 from querybuild.declarations.resource import Resource, link_of
-from querybuild.declarations.types import TEXT, UUID
+from querybuild.declarations.types import TEXT
 from querybuild.planning.plan import Branch, Node
 from querybuild.planning.rows import Row, key_position, nodes
 from serializers.steps import Steps, slices
@@ -31,8 +32,8 @@ RESOURCES = 256
 
 
 class Level(msgspec.Struct, gc=False):
-    """The resources of one node, each row once. ids: their ids as `id_encoder` writes them, if the linkage needed them.
-    linked: the relationships that have `data`. linkage: one entry for each of these relationships."""
+    """The resources of one node, each row once. ids: their encoded ids, if the linkage needed them. linked: the
+    relationships that have `data`. linkage: one entry for each of these relationships."""
 
     node: Node
     rows: Sequence[Row]
@@ -131,7 +132,7 @@ def _by_parent(
     ordered: list[Row] = []
     ids: list[bytes] = []
     linkage: Linkage = []
-    encode_ids = id_encoder(branch.node.resource)
+    encode_ids = ids_encoder(branch.node.resource)
     for chunk_of_groups in slices(list(groups.values()), step_rows):
         members = list(chain.from_iterable(chunk_of_groups))
         member_ids: list[bytes] = []
@@ -184,11 +185,11 @@ def merge(found: list[Level], step_rows: int) -> Steps[list[Merged]]:
 def identifier_encoder(resource: Resource) -> Callable[[Any], bytes]:
     """Return a function that writes a resource identifier object: `{"type":"user","id":"7"}`."""
     head = _identifier_head(resource)
-    if has_text_ids(resource) or resource.id.type is UUID:
-        text = _text if has_text_ids(resource) else str
-        return lambda value: head + text(value).encode() + b'"}'
-    # This takes a quarter of the time of a Python function.
-    return (head.replace(b"%", b"%%") + b'%d"}').__mod__
+    if resource.id_type.is_number:
+        # This takes a quarter of the time of a Python function.
+        return (head.replace(b"%", b"%%") + b'%d"}').__mod__
+    encode = id_encoder(resource)
+    return lambda value: head + encode(value) + b'"}'
 
 
 def _identifier_head(resource: Resource) -> bytes:
@@ -196,13 +197,19 @@ def _identifier_head(resource: Resource) -> bytes:
 
 
 @lru_cache(RESOURCES)
-def id_encoder(resource: Resource) -> Callable[[Sequence[Any]], list[bytes]]:
+def ids_encoder(resource: Resource) -> Callable[[Sequence[Any]], list[bytes]]:
     """Return a function that writes ids as the content of JSON strings, without the quotes."""
-    if has_text_ids(resource):
-        return lambda ids: [_text(one).encode() for one in ids]
-    if resource.id.type is UUID:
-        return lambda ids: [str(one).encode() for one in ids]
-    return _numbers
+    if resource.id_type.is_number:
+        return _numbers
+    encode = id_encoder(resource)
+    return lambda ids: list(map(encode, ids))
+
+
+def id_encoder(resource: Resource) -> Callable[[Any], bytes]:
+    """Return a function that writes one id as `ids_encoder` does."""
+    if resource.id_type.is_number:
+        return b"%d".__mod__
+    return _text if has_text_ids(resource) else _uuid
 
 
 def has_text_ids(resource: Resource) -> bool:
@@ -215,5 +222,9 @@ def _numbers(ids: Sequence[Any]) -> list[bytes]:
     return _ENCODER.encode(ids)[1:-1].split(b",") if ids else []
 
 
-def _text(value: str) -> str:
-    return json.dumps(value)[1:-1]
+def _text(value: str) -> bytes:
+    return json.dumps(value)[1:-1].encode()
+
+
+def _uuid(value: UUID) -> bytes:
+    return str(value).encode()

@@ -19,10 +19,9 @@ import msgspec
 
 from querybuild.declarations.json_texts import JsonFault, load_json
 from querybuild.declarations.resource import Attribute, Relationship, Resource
-from querybuild.declarations.types import SEQUENCE_TYPES
 from querybuild.planning.plan import Node
 from querybuild.planning.rows import Row, with_computed
-from serializers.compound import Linkage, has_text_ids, id_encoder
+from serializers.compound import Linkage, has_text_ids, id_encoder, ids_encoder
 from serializers.links import quote_segment, related_path, relationship_path, resource_path
 
 _ENCODER = msgspec.json.Encoder()
@@ -38,7 +37,7 @@ class ResourceEncoder:
         self._values = _values_of(node)
         self._own = itemgetter(slice(1, 1 + len(attributes)))
         self._struct = _struct_of(attributes)
-        self._ids = id_encoder(resource)
+        self._ids = ids_encoder(resource)
         self._has_quoted_ids = has_text_ids(resource)
         self._has_attributes = bool(attributes)
         linkage_indexes = [linked.index(relation.name) for relation in relationships if relation.name in linked]
@@ -49,7 +48,7 @@ class ResourceEncoder:
         self._urls = [(index, repeat(one)) for index, one in enumerate(pieces) if isinstance(one, tuple)]
         self._columns = [(index, one) for index, one in enumerate(pieces) if isinstance(one, str)]
         self._linkage = [(index, one) for index, one in enumerate(pieces) if isinstance(one, int)]
-        self._id = _single_id(resource)
+        self._id = id_encoder(resource)
         self._text, self._gaps = _template(pieces)
 
     def encode_one(self, row: Row, linkage: Sequence[bytes]) -> bytes:
@@ -178,14 +177,6 @@ def _template(pieces: Sequence[_Piece]) -> tuple[bytes, Callable[[Sequence[bytes
             text += b"%b"
             gaps.append(3 + piece if isinstance(piece, int) else 0 if piece == _ID else 1)
     return text, itemgetter(*gaps)
-
-
-def _single_id(resource: Resource) -> Callable[[Any], bytes]:
-    """Return what `id_encoder` does, for one id."""
-    encode = id_encoder(resource)
-    if resource.id.type in SEQUENCE_TYPES:
-        return b"%d".__mod__
-    return lambda value: encode([value])[0]
 
 
 def _object_tail(

@@ -33,6 +33,7 @@ class IdType(msgspec.Struct, frozen=True, eq=False):
     read_part: reads the part of an id with several parts, if that may be more texts. Unlike an id of one text, it may
         be empty, `.` or `..`: with its comma it is no such segment of a path.
     text_of: returns the canonical text of a value of an attribute.
+    is_number: whether the values are whole numbers, which a sequence may return.
     """
 
     read: Callable[[str], Any]
@@ -40,6 +41,7 @@ class IdType(msgspec.Struct, frozen=True, eq=False):
     id_text: Callable[[Term], Term] | None = None
     read_part: Callable[[str], Any] | None = None
     text_of: Callable[[Any], str] = str
+    is_number: bool = False
 
 
 def _no_id(text: str) -> Any:
@@ -62,7 +64,8 @@ def integer_ids(reader: values.Integer) -> IdType:
         return reader(int(text))
 
     digits = len(str(reader.high))
-    return IdType(read, {"type": "string", "pattern": f"^(0|-?[1-9][0-9]{{0,{digits - 1}}})$"})
+    pattern = f"^(0|-?[1-9][0-9]{{0,{digits - 1}}})$"
+    return IdType(read, {"type": "string", "pattern": pattern}, is_number=True)
 
 
 def _text(text: str) -> str:

@@ -293,8 +293,6 @@ BOOL = ColumnType(
 SMALLINT = _integer("smallint", 16)
 INT = _integer("int", 32)
 BIGINT = _integer("bigint", 64)
-SEQUENCE_TYPES = (BIGINT, INT, SMALLINT)
-"""The types of the numbers that a sequence returns."""
 NUMERIC = _numeric(
     "numeric",
     values.numeric_of,

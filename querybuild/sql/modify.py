@@ -16,7 +16,6 @@ from pypika.terms import Criterion, Term
 from querybuild.declarations.keys import Key, Referenced
 from querybuild.declarations.resource import Resource
 from querybuild.declarations.terms import Template, escaped_braces, sql_of
-from querybuild.declarations.types import SEQUENCE_TYPES
 from querybuild.planning.plan import Condition, Node, Rows, node_of
 from querybuild.planning.rowsets import with_alias
 from querybuild.planning.writes.write_plan import Assignment, LockStrength, WritePlan
@@ -167,7 +166,7 @@ def may_meet_taken_ids(plan: WritePlan) -> bool:
     resource = plan.resource
     if plan.kind != "create" or plan.id_slot is not None or not resource.client_ids:
         return False
-    return resource.abilities.has_conflicts_of_id and resource.id.type in SEQUENCE_TYPES
+    return resource.abilities.has_conflicts_of_id and resource.id_type.is_number
 
 
 def _row(plan: WritePlan, shown: Node | None, binds: Binds, *tests: tuple[Condition, ...]) -> str:

@@ -16,7 +16,7 @@ from asyncpg import exceptions as pg
 from querybuild.declarations.keys import Key, id_parts
 from querybuild.declarations.operators import PATTERN_OPERATORS, all_names
 from querybuild.declarations.resource import Resource, link_of, own_key_of
-from querybuild.declarations.types import SEQUENCE_TYPES, ColumnType
+from querybuild.declarations.types import ColumnType
 from querybuild.errors import ApiError, AttributeFault, RelatedNotFound, RequiredLink, listed, quoted, related_not_found
 from querybuild.filters import SentFilter, placed
 from querybuild.planning.changes import PlannedWrite
@@ -370,8 +370,7 @@ def _fits(id_value: Any, key: Key, types: Sequence[ColumnType]) -> bool:
     if id_value is None:
         return True
     for part, one in zip(id_parts(id_value, key), types, strict=True):
-        schema = one.schema if one in SEQUENCE_TYPES else {}
-        if schema and not schema["minimum"] <= int(part) <= schema["maximum"]:
+        if one.id_type.is_number and not one.schema["minimum"] <= int(part) <= one.schema["maximum"]:
             return False
     return True
 

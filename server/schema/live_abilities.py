@@ -14,7 +14,6 @@ import msgspec
 
 from querybuild.declarations.resource import Resource, TableAbilities
 from querybuild.declarations.terms import quote_ident
-from querybuild.declarations.types import SEQUENCE_TYPES
 from server.schema.comparing.privileges import written_columns
 from server.schema.live_statements import Reader
 from server.schema.live_tables import INSERT, UPDATE, FoundTables, Table
@@ -55,7 +54,7 @@ def _lock(resource: Resource, table: Table) -> str:
 def _needs_conflicts_of_id(resource: Resource, table: Table) -> bool:
     """Return whether ON CONFLICT must name the id, and no index of the table shows that it can. Only resources whose
     ids are chosen by clients and by a sequence need this."""
-    is_used = resource.client_ids and "create" in resource.methods and resource.id.type in SEQUENCE_TYPES
+    is_used = resource.client_ids and "create" in resource.methods and resource.id_type.is_number
     return is_used and bool(table.allowed_writes & INSERT) and not table.has_unique(*resource.id.key.columns)
 
 
