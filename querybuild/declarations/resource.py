@@ -176,11 +176,13 @@ class TableAbilities(msgspec.Struct, frozen=True):
 
     locks_rows: whether a SELECT can lock its rows. has_conflicts_of_id: whether ON CONFLICT can name its id.
     same_columns: pairs of columns of a view that show the same column of its table. A write may set one of them.
+    cancels_writes: whether a trigger, a rule or a policy may cancel a write without an error.
     """
 
     locks_rows: bool = True
     has_conflicts_of_id: bool = True
     same_columns: tuple[tuple[str, str], ...] = ()
+    cancels_writes: bool = True
 
 
 class Link(msgspec.Struct, frozen=True, eq=False):

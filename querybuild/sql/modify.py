@@ -296,6 +296,9 @@ def _alone(plan: WritePlan, shown: Node | None) -> Statement:
         SELECT "the row".*,1/CASE WHEN "the row"."c0" IS NULL AND EXISTS (SELECT 1 FROM "groups" WHERE "id"=$2)
         THEN 0 ELSE 1 END FROM (VALUES (0)) "all" LEFT JOIN "the row" ON TRUE
 
+    A table that cannot cancel a write needs only the inner statement, which PostgreSQL executes in 5 us less. If it
+    returns no row, a transaction finds out why.
+
     It also fails if the row may not be written, or must not be as it is now. Then a transaction finds out what to
     answer. If rows may be hidden, the column after those of `shown` says whether the row may be read.
     """
@@ -306,6 +309,8 @@ def _alone(plan: WritePlan, shown: Node | None) -> Statement:
     if shown is not None:
         readable = with_alias(readable, shown.rows.alias, plan.resource.table)
     row = _row(plan, shown, binds, readable, right)
+    if not right and not plan.resource.abilities.cancels_writes:
+        return Statement(row, binds.slots)
     is_undone = '"the row"."c0" IS NULL'
     if plan.kind != "create":
         found = PostgreSQLQuery.from_(table(plan.resource)).select(1).where(_is_row(plan, binds))

@@ -143,13 +143,20 @@ def call_answer(error: BaseException, pointer: str | None = None) -> ApiError | 
     return ValueRefused(detail) if pointer is None else BodyValueRefused(detail, pointer=pointer)
 
 
+_UNKNOWN_TRIGGER = (
+    "The trigger was created after the server started, so what it wrote itself may have been kept. Reload the server."
+)
+"""The server wrote the row in a statement that does not undo itself, because no trigger could cancel it."""
+
+
 def not_written(write: PlannedWrite, pointer: str | None = None) -> NotWritten:
     """Return the error for a write that a trigger cancelled without a reason. pointer: to the linkage, if that was
     written."""
     plan = write.plan
-    detail = f"The database did not {plan.kind} this {plan.resource.type}: a trigger cancelled it. Nothing was written."
-    if pointer is not None:
-        detail = "The database did not change the relationship: a trigger cancelled it. Nothing was written."
+    what = f"{plan.kind} this {plan.resource.type}" if pointer is None else "change the relationship"
+    is_known = pointer is not None or plan.resource.abilities.cancels_writes
+    written = "Nothing was written." if is_known else _UNKNOWN_TRIGGER
+    detail = f"The database did not {what}: a trigger cancelled it. {written}"
     return NotWritten(detail, pointer=_resource_pointer(write) if pointer is None else pointer)
 
 

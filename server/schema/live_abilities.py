@@ -37,12 +37,13 @@ async def with_abilities(
     conflicts = {one: _conflict(one, table) for one, table in tables.items() if _needs_conflicts_of_id(one, table)}
     no_conflicts = await _refused(connection, conflicts)
     same = await _same_columns(connection, {one: table for one, table in tables.items() if table.kind == "v"})
+    cancels = {one: one not in tables or tables[one].cancels_writes for one in resources}
+    abilities = {
+        one: TableAbilities(one not in no_locks, one not in no_conflicts, same.get(one, ()), cancels[one])
+        for one in resources
+    }
     return [
-        msgspec.structs.replace(
-            one, abilities=TableAbilities(one not in no_locks, one not in no_conflicts, same.get(one, ()))
-        )
-        if one in no_locks or one in no_conflicts or one in same
-        else one
+        one if one.abilities == abilities[one] else msgspec.structs.replace(one, abilities=abilities[one])
         for one in resources
     ]
 

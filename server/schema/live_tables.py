@@ -86,7 +86,11 @@ SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name, c.relkind::te
                AND t.tgtype & 1 = 1 AND t.tgtype & 4 = 4 AND t.tgtype & 66 <> 0) AS has_before_insert_trigger,
        c.relkind IN ('r', 'p') AND NOT EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid)
        AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgtype & 1 = 0 AND t.tgtype & 16 = 16)
-           AS is_quiet
+           AS is_quiet,
+       c.relkind <> 'r' OR c.relrowsecurity OR EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid)
+       OR EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid)
+       OR EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D'
+                  AND t.tgtype & 3 = 3) AS cancels_writes
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY($1::oid[])
 """
 
@@ -166,7 +170,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     allowed_writes: the bits of the writes that it allows. writes_without_returning: those of them that return no rows.
     may_lock: whether the role may lock its rows. has_children: whether other tables inherit from it.
     has_before_insert_trigger: whether a trigger may change each new row before it is written. is_quiet: whether an
-    UPDATE of no rows does nothing: it has no triggers for whole statements, and no rules."""
+    UPDATE of no rows does nothing: it has no triggers for whole statements, and no rules. cancels_writes: whether a
+    trigger, a rule or a policy may cancel the write of a row."""
 
     oid: int
     schema: str
@@ -184,6 +189,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     has_children: bool
     has_before_insert_trigger: bool
     is_quiet: bool
+    cancels_writes: bool
 
     @property
     def quoted_name(self) -> str:
