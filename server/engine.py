@@ -326,13 +326,13 @@ class Engine:
             return alike
         known = len(errors)
         view = self.view_of(context)
-        planned = plan_write(change, resource, view.catalog, context, pointers, errors, view.checks)
+        planned = plan_write(change, resource, view, context, pointers, errors)
         if key is not None and form is None and len(errors) == known:
             self._keep_form((key, context.access), change, planned, view, context.access)
         return planned
 
     def _keep_form(self, key: Hashable, change: Change, planned: PlannedWrite, view: View, access: Access) -> None:
-        form = form_of_write(change, planned, view.catalog, access, view.checks)
+        form = form_of_write(change, planned, view, access)
         if form is not None:
             self._plans.forms.put(key, form, ENTRY_BYTES)
 

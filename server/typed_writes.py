@@ -12,7 +12,6 @@ from typing import Any, Literal
 import msgspec
 
 from querybuild.cache import BoundedCache
-from querybuild.declarations.attributes import checks_of
 from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError
 from querybuild.planning.changes import PlannedWrite, plan_write
@@ -77,7 +76,7 @@ class TypedWrites:
         return Change(kind=kind, type=resource.type, id=typed.id, pointer=form.pointer), planned, form.written
 
     def _document(self, resource: Resource, view: View) -> tuple[TypedDocument, tuple[JsonType, ...]]:
-        types = tuple([json_type(one, view.checks.get(one) or checks_of(one)) for one in resource.attributes])
+        types = tuple([json_type(one, view.checks_of(one)) for one in resource.attributes])
         members = [Member(one.name, own.type, own.is_open) for one, own in zip(resource.attributes, types, strict=True)]
         related = [Related(one.name, one.target, one.is_to_many) for one in resource.relationships]
         return TypedDocument(resource.type, members, related, self._limits.max_json_depth), types
@@ -99,12 +98,12 @@ class TypedWrites:
         if change is None or errors:
             return None
         change = _in_order(change, resource)
-        planned = plan_write(change, resource, view.catalog, context, pointers, errors, view.checks)
+        planned = plan_write(change, resource, view, context, pointers, errors)
         if errors:
             return None
         # Several links are written in the order of the document: they may be of the same rows.
         is_ordered = len(planned.plan.links) > 1
-        form = None if is_ordered else form_of(change, planned, view.catalog, context.access, view.checks)
+        form = None if is_ordered else form_of(change, planned, view, context.access)
         if form is None:
             return False
         sent = compress(types, typed.shape[1] or ())

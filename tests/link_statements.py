@@ -10,7 +10,7 @@ import msgspec
 
 from querybuild.errors import ApiError, raise_all
 from querybuild.planning.changes import PlannedWrite, plan_write
-from querybuild.planning.context import Context
+from querybuild.planning.context import Context, View
 from querybuild.query import LinkMode, Owner
 from serializers import pointers
 from serializers.decode import decode_resource_document
@@ -283,7 +283,7 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
         change = decode_resource_document(body, errors, LIMITS, kind="create")
         assert change is not None
         joined = msgspec.structs.replace(change, owner=self.owner)
-        write = plan_write(joined, target, CATALOG, Context(), pointers, errors)
+        write = plan_write(joined, target, View(CATALOG), Context(), pointers, errors)
         raise_all(errors)
         return write
 

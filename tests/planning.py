@@ -16,7 +16,7 @@ from querybuild.declarations.catalog import Catalog
 from querybuild.errors import ApiError, Several, raise_all
 from querybuild.parse import FAMILIES, parse, split_pairs
 from querybuild.planning.changes import PlannedWrite, plan_write
-from querybuild.planning.context import Context
+from querybuild.planning.context import Context, View
 from querybuild.planning.planner import PlannedRead, plan_collection, plan_resource
 from querybuild.query import Change, Limits, LinkMode, Query
 from serializers import pointers
@@ -88,7 +88,7 @@ def create(type_name: str, data: dict[str, Any], catalog: Catalog = CATALOG) -> 
     body = _JSON.encode({"data": {"type": type_name} | data})
     change = decode_resource_document(body, errors, LIMITS, kind="create")
     resource = catalog.by_type[type_name]
-    planned = None if change is None else plan_write(change, resource, catalog, Context(), pointers, errors)
+    planned = None if change is None else plan_write(change, resource, View(catalog), Context(), pointers, errors)
     raise_all(errors)
     assert planned is not None
     return planned
@@ -102,7 +102,7 @@ def update(type_name: str, id_text: str, data: dict[str, Any], catalog: Catalog 
     change = decode_resource_document(body, errors, LIMITS, kind="update")
     if change is not None:
         change = with_id(change, id_text, errors)
-    planned = None if change is None else plan_write(change, resource, catalog, Context(), pointers, errors)
+    planned = None if change is None else plan_write(change, resource, View(catalog), Context(), pointers, errors)
     raise_all(errors)
     assert planned is not None
     return planned
@@ -111,7 +111,7 @@ def update(type_name: str, id_text: str, data: dict[str, Any], catalog: Catalog 
 def delete(type_name: str, id_text: str) -> PlannedWrite:
     errors: list[ApiError] = []
     change = Change(kind="delete", type=None, id=id_text)
-    planned = plan_write(change, CATALOG.by_type[type_name], CATALOG, Context(), pointers, errors)
+    planned = plan_write(change, CATALOG.by_type[type_name], View(CATALOG), Context(), pointers, errors)
     raise_all(errors)
     return planned
 
@@ -123,7 +123,7 @@ def link(type_name: str, id_text: str, relationship: str, mode: LinkMode, data: 
     raise_all(errors)
     assert linkage is not None
     change = Change(kind="update", type=None, id=id_text, relationships={relationship: linkage})
-    planned = plan_write(change, CATALOG.by_type[type_name], CATALOG, Context(), pointers, errors)
+    planned = plan_write(change, CATALOG.by_type[type_name], View(CATALOG), Context(), pointers, errors)
     raise_all(errors)
     return planned
 

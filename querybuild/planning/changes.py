@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from querybuild.declarations.attributes import NO_CHECKS, Checks, read_attribute
-from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.attributes import read_attribute
 from querybuild.declarations.json_texts import dump_json
 from querybuild.declarations.keys import Key
 from querybuild.declarations.resource import Attribute, Resource, ToOne, own_key_of
@@ -31,7 +30,7 @@ from querybuild.errors import (
     shortened,
 )
 from querybuild.places import Place, Pointers
-from querybuild.planning.context import Context, assigned_target
+from querybuild.planning.context import Context, View, assigned_target
 from querybuild.planning.plan import Values
 from querybuild.planning.rowsets import open_checked, open_written
 from querybuild.planning.writes.draft import Draft
@@ -71,20 +70,19 @@ class PlannedWrite(msgspec.Struct, frozen=True):
 def plan_write(
     change: Change,
     resource: Resource,
-    catalog: Catalog,
+    view: View,
     context: Context,
     pointers: Pointers,
     errors: list[ApiError],
-    checks: Checks = NO_CHECKS,
 ) -> PlannedWrite:
-    """Plan the write of one resource and its links. The plan is only valid if there are no errors. checks: those of
-    attributes whose columns accept less than their declarations say. pointers: writes the pointers of the errors.
+    """Plan the write of one resource and its links. The plan is only valid if there are no errors. view: the
+    declarations as the principal sees them. pointers: writes the pointers of the errors.
 
     Appends to errors: TypeConflict, ClientIdForbidden, ResourceNotFound, AttributeFault, RelationshipFault,
     LinkageTypeConflict, RelatedNotFound, RequiredLink, OwnerConflict and MethodForbidden. Raises Forbidden,
     Unauthenticated.
     """
-    draft, known = Draft(change, resource, catalog, context, pointers, errors, checks), len(errors)
+    draft, known = Draft(change, resource, view, context, pointers, errors), len(errors)
     is_create = change.kind == "create"
     id_slot = _client_id(draft) if is_create else _row_id(draft)
     if _has_right_type(draft):
@@ -242,7 +240,7 @@ def _unknown_attribute(draft: Draft, name: str) -> None:
 
 def _assign(draft: Draft, attribute: Attribute, value: Any) -> None:
     try:
-        native = read_attribute(attribute, value, draft.checks.get(attribute))
+        native = read_attribute(attribute, value, draft.view.checks_of(attribute))
     except ValueFault as error:
         shown = "" if value is None else f", not {shortened(dump_json(value))}"
         detail = f"{quoted(attribute.name)} must be {error}{shown}."

@@ -5,14 +5,14 @@ All planning gets it. Only `rowsets.py` asks it for conditions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from querybuild.declarations.access import Action
-from querybuild.declarations.attributes import NO_CHECKS, Checks
+from querybuild.declarations.attributes import NO_CHECKS, Check, Checks, checks_of
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Attribute, Resource, ToOne
 from querybuild.errors import Forbidden, MethodForbidden, Unauthenticated, listed, not_allowed, quoted
@@ -31,12 +31,16 @@ NO_CRITERIA: Criteria = MappingProxyType({})
 class View(msgspec.Struct, frozen=True, eq=False):
     """The declarations as some principals see them: without the fields that they may not read.
 
-    checks: those of attributes whose columns accept less than their declarations say. references: the foreign keys that
-    allow counting keys instead of rows."""
+    checks: all checks of the attributes whose columns accept less than their declarations say. references: the foreign
+    keys that allow counting keys instead of rows."""
 
     catalog: Catalog
     checks: Checks = NO_CHECKS
     references: References = NO_REFERENCES
+
+    def checks_of(self, attribute: Attribute) -> Sequence[Check]:
+        """Return all checks of an attribute: those of its declaration, and those of its column."""
+        return self.checks.get(attribute) or checks_of(attribute)
 
 
 class AssignedField(msgspec.Struct, frozen=True):

@@ -31,8 +31,8 @@ from querybuild.declarations.access import (
     audiences_of,
     has_principal,
 )
-from querybuild.declarations.attributes import Checks, read_attribute
-from querybuild.declarations.catalog import Catalog, CatalogError
+from querybuild.declarations.attributes import read_attribute
+from querybuild.declarations.catalog import CatalogError
 from querybuild.declarations.json_texts import JsonFault, check_text
 from querybuild.declarations.resource import Attribute, Resource, own_key_of
 from querybuild.declarations.values import ValueFault
@@ -120,7 +120,7 @@ class Rules:
 
     def __init__(self, view: View, *, is_closed: bool = False) -> None:
         self._view = view
-        reader = _RuleReader(view.catalog, view.checks)
+        reader = _RuleReader(view)
         self._by_type = {
             resource.type: tuple(reader.rules(resource)) for resource in view.catalog if resource.access or is_closed
         }
@@ -304,15 +304,14 @@ def _assigned(parts: Sequence[RuleAssign | None]) -> tuple[AssignedField, ...]:
 
 
 class _RuleReader:
-    """Reads all rules of a catalog. It collects faults, the audiences, and the slots of all values."""
+    """Reads all rules of some declarations. It collects faults, the audiences, and the slots of all values."""
 
-    def __init__(self, catalog: Catalog, checks: Checks) -> None:
+    def __init__(self, view: View) -> None:
         self.faults: list[str] = []
         self.audiences: dict[Any, Audience] = {}
-        self._catalog = catalog
-        self._checks = checks
+        self._view = view
         self._errors: list[ApiError] = []
-        self.planner = CriteriaPlanner(catalog, LIMITS, self._errors)
+        self.planner = CriteriaPlanner(view.catalog, LIMITS, self._errors)
 
     def rules(self, resource: Resource) -> Iterator[Rule]:
         """Yield the rules of a resource."""
@@ -325,7 +324,7 @@ class _RuleReader:
 
     def fields(self) -> Iterator[FieldRights]:
         """Yield the rights of all fields that are not for everybody."""
-        for resource in self._catalog:
+        for resource in self._view.catalog:
             for field in (*resource.attributes, *resource.relationships):
                 if field.read_by != ANYONE or field.write_by != ANYONE:
                     rights = [tuple(map(self._audience, audiences_of(one))) for one in (field.read_by, field.write_by)]
@@ -374,10 +373,10 @@ class _RuleReader:
             return attribute
         own = None if relationship is None else own_key_of(relationship)
         assert own is not None
-        return self._catalog.key_of(own)
+        return self._view.catalog.key_of(own)
 
     def _read_assigned(self, attribute: Attribute, value: Any) -> list[Any]:
-        return [read_attribute(attribute, value, self._checks.get(attribute))]
+        return [read_attribute(attribute, value, self._view.checks_of(attribute))]
 
 
 def filter_nodes(given: object, name: str, errors: list[ApiError]) -> tuple[FilterNode, ...]:

@@ -12,21 +12,12 @@ from typing import Any
 
 import msgspec
 
-from querybuild.declarations.attributes import (
-    NO_CHECKS,
-    Check,
-    Checks,
-    checks_of,
-    read_attribute,
-    read_column,
-    read_once,
-)
-from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.attributes import Check, read_attribute, read_column, read_once
 from querybuild.declarations.resource import Attribute, Resource, own_key_of
 from querybuild.declarations.values import ValueFault
 from querybuild.places import Place
 from querybuild.planning.changes import PlannedWrite
-from querybuild.planning.context import Access, assigned_target
+from querybuild.planning.context import Access, View, assigned_target
 from querybuild.planning.plan import Values
 from querybuild.planning.writes.shared_columns import key_of_target
 from querybuild.planning.writes.write_plan import WritePlan
@@ -60,12 +51,10 @@ def form_key(change: Change, resource: Resource) -> Hashable | None:
     return resource, change.kind, change.type, change.id is None, names, tuple(linkages)
 
 
-def form_of(
-    change: Change, planned: PlannedWrite, catalog: Catalog, access: Access, checks: Checks = NO_CHECKS
-) -> Form | None:
+def form_of(change: Change, planned: PlannedWrite, view: View, access: Access) -> Form | None:
     """Return the form of a valid change, or None if it sends read-only attributes, which have other slots, or fields
     that must agree, or a part of a key that a rule sets."""
-    plan = planned.plan
+    plan, catalog = planned.plan, view.catalog
     resource, names = plan.resource, tuple(change.attributes or ())
     attributes = [one for name in names if (one := resource.attribute(name)) is not None]
     linked = [other for name in change.relationships if (other := resource.relationship(name)) is not None]
@@ -81,7 +70,7 @@ def form_of(
     by_slot = [(slots[key.columns[0]], field) for key, field in zip(keys, fields, strict=True)]
     return Form(
         plan,
-        tuple([(attribute, checks.get(attribute) or checks_of(attribute)) for attribute in attributes]),
+        tuple([(attribute, view.checks_of(attribute)) for attribute in attributes]),
         tuple(attributes),
         tuple([(catalog.target(one), own_key_of(one) is not None) for one in linked]),
         tuple([(field.index, planned.places[slot]) for slot, field in by_slot if slot >= sent]),

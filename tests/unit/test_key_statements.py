@@ -10,7 +10,7 @@ from querybuild.declarations.keys import Key, Referenced, composite_type, join_i
 from querybuild.declarations.types import INT, TEXT
 from querybuild.declarations.values import ValueFault
 from querybuild.planning.changes import plan_write
-from querybuild.planning.context import Context
+from querybuild.planning.context import Context, View
 from querybuild.planning.planner import plan_collection, plan_resource
 from querybuild.query import Change, Identifier, LinkageChange
 from querybuild.sql.keys import columns_of, is_any_key, is_key, is_no_key, key_parts, shown_key
@@ -174,7 +174,7 @@ WRITES: list[tuple[Change, str]] = [
 @pytest.mark.parametrize(("change", "sql"), WRITES, ids=[f"{one.kind} {one.type} {one.id}" for one, _ in WRITES])
 def test_writes(change: Change, sql: str) -> None:
     errors: list[Any] = []
-    planned = plan_write(change, CATALOG.by_type[str(change.type)], CATALOG, Context(), pointers, errors)
+    planned = plan_write(change, CATALOG.by_type[str(change.type)], View(CATALOG), Context(), pointers, errors)
     assert [error for error in errors if "required" not in error.detail] == []
     row = compile_write(planned.plan).row
     assert row is not None

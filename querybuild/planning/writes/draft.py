@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from querybuild.declarations.attributes import Checks
-from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError, not_allowed, quoted
 from querybuild.places import Place, Pointers
-from querybuild.planning.context import Context
+from querybuild.planning.context import Context, View
 from querybuild.planning.writes.shared_columns import Agreement
 from querybuild.planning.writes.write_plan import Assignment, LinkWrite, Unchanged
 from querybuild.query import Change, Lid
@@ -26,19 +24,18 @@ class Draft:
         self,
         change: Change,
         resource: Resource,
-        catalog: Catalog,
+        view: View,
         context: Context,
         pointers: Pointers,
         errors: list[ApiError],
-        checks: Checks,
     ) -> None:
         self.change = change
         self.resource = resource
-        self.catalog = catalog
+        self.view = view
+        self.catalog = view.catalog
         self.context = context
         self.pointers = pointers
         self.errors = errors
-        self.checks = checks
         self.on_create = change.kind == "create"
         fields = context.access.assigned.get(resource.type, ()) if self.on_create else ()
         self.set_by_rules = frozenset([field.name for field in fields])
