@@ -19,16 +19,22 @@ from querybuild.errors import listed, nearest, quoted
 from querybuild.sql.calls import compile_ids, compile_value
 from server.schema.live_tables import TYPE_NAME
 
-_BASE = f"(SELECT {TYPE_NAME} FROM pg_type b LEFT JOIN pg_type e ON e.oid = b.typelem WHERE b.oid = %s)"
+_BASE = f"""(
+    WITH RECURSIVE base AS (
+        SELECT s.oid, s.typtype, s.typbasetype FROM pg_type s WHERE s.oid = %s
+        UNION ALL
+        SELECT s.oid, s.typtype, s.typbasetype FROM base JOIN pg_type s ON s.oid = base.typbasetype
+    ) SELECT {TYPE_NAME} FROM base JOIN pg_type b ON b.oid = base.oid LEFT JOIN pg_type e ON e.oid = b.typelem
+    WHERE base.typtype <> 'd'
+)"""
 _FUNCTIONS = f"""
 SELECT p.oid::int8 AS oid, p.provolatile::text AS volatility, p.prokind::text AS kind, p.proretset AS is_set,
        p.provariadic <> 0 AS is_variadic, p.pronargdefaults AS defaults, n.nspname AS schema,
        coalesce(p.proargnames, '{{}}') AS all_names, p.proargmodes::text[] AS modes,
        ARRAY(SELECT format_type(u.type, NULL) FROM unnest(p.proargtypes::oid[]) WITH ORDINALITY u(type, place)
              ORDER BY place) AS sql_types,
-       ARRAY(SELECT {_BASE % "coalesce(nullif(t.typbasetype, 0), t.oid)"}
-             FROM unnest(p.proargtypes::oid[]) WITH ORDINALITY u(type, place) JOIN pg_type t ON t.oid = u.type
-             ORDER BY place) AS types,
+       ARRAY(SELECT {_BASE % "u.type"}
+             FROM unnest(p.proargtypes::oid[]) WITH ORDINALITY u(type, place) ORDER BY place) AS types,
        r.typtype IN ('c') OR r.typname = 'record' AS has_columns, r.typname AS returned,
        has_function_privilege(p.oid, 'EXECUTE') AS may_call, current_user::text AS role,
        format('%I.%I(%s)', n.nspname, p.proname, pg_get_function_identity_arguments(p.oid)) AS shown
