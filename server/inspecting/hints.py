@@ -8,21 +8,24 @@
     type = "listed_film"
     names = { "Unit Price" = "price" }
 
+    [functions.rewards_report]
+    method = "POST"
+
 It must not know: the database.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from querybuild.errors import listed, nearest, quoted
 from server.inspecting.catalog.choosing import Choice
-from server.inspecting.catalog.model import Database, Table
+from server.inspecting.catalog.model import Database, Routine, Table
 from server.settings import StartError
 
 DEFAULT_FILE = Path("inspect.toml")
@@ -43,14 +46,30 @@ class TableHints(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return (self.id,) if isinstance(self.id, str) else self.id
 
 
+class FunctionHints(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The hints about one function. method: POST, without which no VOLATILE function becomes a route. returns: the type
+    of the resources whose ids it returns. path: of its route. names: the names of its arguments, by those in the
+    database."""
+
+    method: Literal["", "GET", "POST"] = ""
+    returns: str = ""
+    path: str = ""
+    names: dict[str, str] = {}
+
+
 class Hints(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All hints. schemas, only, skip: as the options of the command. tables: by name, with the schema unless it is
-    `public`."""
+    `public`. functions: by name, or by name and types: `film_count(integer)`."""
 
     schemas: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
     tables: dict[str, TableHints] = {}
+    functions: dict[str, FunctionHints] = {}
+
+    def of_function(self, routine: Routine) -> FunctionHints:
+        """Return the hints about a function."""
+        return self.functions.get(routine.shown) or self.functions.get(routine.full_name) or FunctionHints()
 
     def of(self, table: Table) -> TableHints:
         """Return the hints about a table."""
@@ -61,11 +80,20 @@ class Hints(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the choice of tables. schemas, only, skip: of the command, which come before those of the file."""
         return Choice(schemas or self.schemas, only or self.only, (*self.skip, *skip))
 
+    def unknown_functions(self, routines: Sequence[Routine]) -> list[str]:
+        """Return a message for each hint about a function that does not exist."""
+        known = {name for one in routines for name in (one.full_name, one.shown)}
+        return [
+            f"the hints name the function {quoted(name)}, which is not inspected.{nearest(name, known)}"
+            for name in self.functions
+            if name not in known
+        ]
+
     def unknown(self, database: Database) -> list[str]:
         """Return a message for each hint about a table that does not exist."""
         known = {name for table in database.tables for name in (table.full_name, f"{table.schema}.{table.name}")}
         return [
-            *(f"the hints: {one}" for one in self.choice().unknown(database.names)),
+            *(f"the hints: {one}" for one in self.choice().unknown(database)),
             *(
                 f"the hints name the table {quoted(name)}, which is not inspected.{nearest(name, known)}"
                 for name in self.tables
@@ -76,10 +104,11 @@ class Hints(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def _unknown_keys(read: dict[str, Any]) -> Iterator[str]:
     """Yield a message for each key that hints do not have."""
-    tables = read.get("tables")
     places: list[tuple[str, Any, type[msgspec.Struct]]] = [("", read, Hints)]
-    for name, one in tables.items() if isinstance(tables, dict) else ():
-        places.append((f" in [tables.{quoted_key(name)}]", one, TableHints))
+    for group, hinted in (("tables", TableHints), ("functions", FunctionHints)):
+        found = read.get(group)
+        for name, one in found.items() if isinstance(found, dict) else ():
+            places.append((f" in [{group}.{quoted_key(name)}]", one, hinted))
     for place, keys, kind in places:
         known = kind.__struct_fields__
         for key in keys if isinstance(keys, dict) else ():

@@ -5,8 +5,11 @@ It must not know: files, the database.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
+from querybuild.declarations.function import Function
 from querybuild.declarations.resource import Attribute, Relationship, Resource
 from server.inspecting.catalog.model import Table
 
@@ -32,8 +35,18 @@ class Inspected(msgspec.Struct, frozen=True):
     unstated: Notes = ()
 
 
+class InspectedFunction(msgspec.Struct, frozen=True):
+    """The declaration of a function. full_name: with the types of its arguments. notes: the comments above it.
+    argument_notes: those above its arguments, by their names."""
+
+    full_name: str
+    function: Function
+    notes: Notes = ()
+    argument_notes: Mapping[str, Notes] = {}
+
+
 class NotServed(msgspec.Struct, frozen=True):
-    """A table without a resource. reason: why, and what would help."""
+    """A table without a resource, or a function without a route. reason: why, and what would help."""
 
     full_name: str
     reason: str
@@ -41,16 +54,23 @@ class NotServed(msgspec.Struct, frozen=True):
 
 class Inspection(msgspec.Struct, frozen=True):
     """All that was made of a database. remarks: what the user should know besides: names that were changed, problems of
-    the tables. links: how many tables are only links between others. left_out: the kinds of those that were not
-    inspected."""
+    the tables. links: how many tables are only links between others. left_out: the kinds of the tables and functions
+    that were not inspected. functions, not_called: those with a route, and those without."""
 
     inspected: tuple[Inspected, ...]
     not_served: tuple[NotServed, ...]
     remarks: Notes
     links: int
     left_out: tuple[str, ...]
+    functions: tuple[InspectedFunction, ...] = ()
+    not_called: tuple[NotServed, ...] = ()
 
     @property
     def resources(self) -> tuple[Resource, ...]:
-        """The declarations."""
+        """The declarations of tables."""
         return tuple([one.resource for one in self.inspected])
+
+    @property
+    def declarations(self) -> tuple[Resource | Function, ...]:
+        """All declarations."""
+        return (*self.resources, *[one.function for one in self.functions])

@@ -17,7 +17,9 @@ from querybuild.errors import quoted
 from server.inspecting.catalog.choosing import Choice
 from server.inspecting.catalog.model import Database, Table
 from server.inspecting.catalog.reading import read_database
+from server.inspecting.catalog.routines import with_routines
 from server.inspecting.catalog.view_keys import with_view_keys
+from server.inspecting.declaration.functions import refused_functions, with_functions
 from server.inspecting.declaration.identity import is_id_type
 from server.inspecting.declaration.resources import declare
 from server.inspecting.fitting import without
@@ -58,23 +60,28 @@ async def inspect_database(connection: Connection, settings: Settings, choice: C
     Raises StartError, and asyncpg's errors.
     """
     given, hints = choice or Choice(), load_hints(settings.hints)
-    database = await read_database(connection, hints.choice(given.schemas, given.only, given.skip))
-    if unknown := given.unknown(database.names):
+    chosen = hints.choice(given.schemas, given.only, given.skip)
+    database = await with_routines(connection, chosen, await read_database(connection, chosen))
+    if unknown := given.unknown(database):
         raise StartError("\n".join(unknown))
     if not database.tables:
         raise StartError(_no_table(database))
     if settings.has_row_security:
         database = _with_privileges(database)
+    routines = database.routines
     found = declare(await with_view_keys(connection, database, is_id_type), hints)
+    refused: dict[str, str] = {}
     for _ in range(ROUNDS if found.inspected else 0):
-        catalog = _catalog(found)
+        whole = with_functions(found, routines, hints, refused, has_roles=settings.has_row_security)
+        catalog = _catalog(whole)
         schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only, roles=roles_of(settings))
         if not schema.faults:
-            return Compared(found, catalog, schema)
+            return Compared(whole, catalog, schema)
+        refused |= refused_functions(whole, schema.faults)
         found = without(found, schema.faults)
         if not found.inspected:
             break
-    return Compared(found)
+    return Compared(with_functions(found, routines, hints, refused, has_roles=settings.has_row_security))
 
 
 def _no_table(database: Database) -> str:
@@ -113,10 +120,12 @@ def _indexes(lines: tuple[str, ...]) -> tuple[str, ...]:
 
 def summary(found: Inspection, database: str) -> str:
     """Return one line about an inspection."""
+    functions = f" and {_counted(len(found.functions), 'function')}" if found.functions else ""
     counts = [
-        f"{_counted(len(found.inspected), 'resource')} of the database {quoted(database)}",
+        f"{_counted(len(found.inspected), 'resource')}{functions} of the database {quoted(database)}",
         _counted(found.links, "link table") if found.links else "",
         f"{len(found.not_served)} not served" if found.not_served else "",
+        f"{_counted(len(found.not_called), 'function')} without a route" if found.not_called else "",
         f"left out: {_listed(found.left_out)}" if found.left_out else "",
     ]
     return "; ".join(filter(None, counts))
@@ -140,7 +149,7 @@ async def inspected_catalog(connection: Connection, settings: Settings) -> tuple
 
 def _catalog(found: Inspection) -> Catalog:
     try:
-        return Catalog(found.resources)
+        return Catalog(found.declarations)
     except CatalogError as error:
         advice = "give types, paths and fields other names in the hints"
         raise StartError(f"the tables cannot be declared: {advice}\n{error}") from error

@@ -83,6 +83,9 @@ def _inspected(settings: Settings) -> Declarations:
         log.info("inspected: %s", summary(compared.found, name))
         for one in compared.found.not_served:
             log.warning("%s is not served: %s", one.full_name, one.reason)
+        for made in compared.found.functions:
+            for note in made.notes:
+                log.warning("the function %s has a route: %s", made.full_name, note)
         return Declarations(catalog, schema=compared.schema)
 
     return asyncio.run(read())

@@ -5,6 +5,7 @@ from decimal import Decimal
 
 from waterspout import (
     BIGINT,
+    BOOL,
     CHAR,
     DATE,
     INT,
@@ -15,12 +16,14 @@ from waterspout import (
     TIMESTAMPTZ,
     UUID,
     Attribute,
+    Function,
     Id,
     Link,
     Resource,
     ToMany,
     ToOne,
     array,
+    composite,
     enum,
 )
 
@@ -287,6 +290,7 @@ SAMPLE = Resource(
         Attribute("colour", enum("red", "green"), required=True),
         Attribute("born", DATE, nullable=True, minimum=date(1900, 1, 1)),
         Attribute("code", TEXT, required=True, min_length=2, max_length=8),
+        # CHECK is_odd(odd)
         # CHECK ((odd % 2) = 1)
         Attribute("odd", INT, nullable=True),
         Attribute("total", INT, nullable=True, creatable=False, updatable=False),
@@ -428,6 +432,121 @@ SALES_DEPT_ORDER = Resource(
     ),
 )
 
+FRIEND_OF = Function("friend_of", arguments=(Attribute("person", INT, required=True),))
+
+GLOOMY = Function(
+    "gloomy",
+    arguments=(
+        Attribute("mood", enum("happy", "so so", 'it\'s "bad"'), required=True),
+    ),
+)
+
+MAYOR_OF = Function(
+    "mayor_of",
+    arguments=(Attribute("city", INT, required=True),),
+    returns="person",
+)
+
+NOTHING = Function("nothing")
+
+PEOPLE_FUNCTION = Function("people", path="/people-function")
+
+PEOPLE_BY_HOME = Function(
+    "people",
+    path="/people-by-home",
+    arguments=(Attribute("home", INT, required=True),),
+)
+
+PEOPLE_CALLED = Function(
+    "people_called",
+    description="People with such a name.",
+    arguments=(
+        Attribute("name", TEXT, column="p_name", required=True),
+        Attribute("limit", INT, column="p_limit"),
+    ),
+    returns="person",
+)
+
+PERCENTS = Function(
+    "percents",
+    arguments=(Attribute("share", INT, required=True, minimum=0, maximum=100),),
+)
+
+SAY_HI = Function(
+    'say "hi"',
+    path="/say-hi",
+    arguments=(
+        Attribute("filter", TEXT, required=True),
+        Attribute("page", INT, required=True),
+        Attribute("include", BOOL, required=True),
+        Attribute("sort", DATE, required=True),
+        Attribute("fields", array(TEXT), required=True),
+        Attribute("id", BIGINT, required=True),
+        Attribute("type", UUID, required=True),
+        Attribute("select", JSONB, required=True),
+        Attribute("from", TEXT),
+    ),
+)
+
+SHELVES_IN = Function(
+    "shelves_in",
+    arguments=(Attribute("building", TEXT, required=True),),
+    returns="shelf",
+)
+
+SIZE_OF = Function("size_of", arguments=(Attribute("what", TEXT, required=True),))
+
+SPOT_OF = Function(
+    "spot_of",
+    arguments=(
+        Attribute(
+            "spot",
+            composite(
+                "spot",
+                x=INT,
+                moods=array(enum("happy", "so so", 'it\'s "bad"')),
+                price=NUMERIC,
+            ),
+            required=True,
+        ),
+        Attribute("moods", array(enum("happy", "so so", 'it\'s "bad"')), required=True),
+        Attribute("share", INT, required=True, minimum=0, maximum=50),
+        Attribute("pieces", array(INT), required=True),
+    ),
+)
+
+SPOTS = Function(
+    "spots",
+    arguments=(
+        Attribute(
+            "spots",
+            array(
+                composite(
+                    "spot",
+                    x=INT,
+                    moods=array(enum("happy", "so so", 'it\'s "bad"')),
+                    price=NUMERIC,
+                ),
+            ),
+            required=True,
+        ),
+    ),
+)
+
+# SECURITY DEFINER: it does all that the role “waterspout” may do
+ORDERS_ABOVE = Function(
+    "OrdersAbove",
+    path="/orders-above",
+    schema="Sales Dept",
+    arguments=(
+        Attribute("unit_price", NUMERIC, column="Unit Price ($)", required=True),
+        Attribute("grosse", INT, column="größe"),
+    ),
+    returns="sales_dept_order",
+)
+
+SALES_DEPT_PEOPLE = Function("people", path="/sales-dept-people", schema="Sales Dept")
+
 RESOURCES = [
     CATEGORY,
     CITY,
@@ -454,6 +573,21 @@ RESOURCES = [
     日本,
     ORDER_STATUS,
     SALES_DEPT_ORDER,
+    FRIEND_OF,
+    GLOOMY,
+    MAYOR_OF,
+    NOTHING,
+    PEOPLE_FUNCTION,
+    PEOPLE_BY_HOME,
+    PEOPLE_CALLED,
+    PERCENTS,
+    SAY_HI,
+    SHELVES_IN,
+    SIZE_OF,
+    SPOT_OF,
+    SPOTS,
+    ORDERS_ABOVE,
+    SALES_DEPT_PEOPLE,
 ]
 
 # Not served:
@@ -467,3 +601,35 @@ RESOURCES = [
 #
 # total: no column of the view is known to be a key: name one in the hints, in
 # [tables.total]: id = "people"
+
+# Functions without a route:
+#
+# either(text): several functions with this name take these arguments: rename one, or
+# drop it
+#
+# either(text, integer): several functions with this name take these arguments: rename
+# one, or drop it
+#
+# friends_of(integer): it returns a set of rows: if these have ids of a resource, name
+# its type; to publish it, write to the hints: [functions.friends_of] returns = "..."
+#
+# ids_of_people(): it returns a set of integer: if these have ids of a resource, name
+# its type; to publish it, write to the hints: [functions.ids_of_people] returns = "..."
+#
+# largest(integer[]): it is VARIADIC, and a route has a fixed number of arguments: write
+# one that takes an array
+#
+# ranked(): it returns a set of rows: if these have ids of a resource, name its type; it
+# is VOLATILE, so that it may write: if it only reads, make it STABLE; to publish it,
+# write to the hints: [functions.ranked] returns = "...", method = "POST"
+#
+# rename(integer, text): it is VOLATILE, so that it may write: if it only reads, make it
+# STABLE; to publish it, write to the hints: [functions.rename] method = "POST"
+#
+# rows_in(regclass): its argument “relation” is regclass, which no request can contain:
+# write one that takes a text and casts it
+#
+# same(anyelement): its argument “one” is anyelement, which is no single type: write one
+# with the type that you need
+#
+# twice(integer): its arguments have no names: CREATE OR REPLACE it with names

@@ -92,6 +92,53 @@ CREATE TABLE visits (id bigserial, at timestamptz NOT NULL, person_id int REFERE
 CREATE TABLE visits_now PARTITION OF visits DEFAULT;
 CREATE TABLE grand_cities (height int) INHERITS (cities);
 
+-- Functions: rows and values, all kinds of names, arguments and results, and those that are no routes.
+CREATE FUNCTION people_called(p_name text, p_limit int DEFAULT 10) RETURNS SETOF people LANGUAGE sql STABLE
+    AS $$ SELECT * FROM people WHERE name ILIKE p_name ORDER BY id LIMIT p_limit $$;
+COMMENT ON FUNCTION people_called IS 'People with such a name.';
+CREATE FUNCTION mayor_of(city int) RETURNS people LANGUAGE sql STABLE
+    AS $$ SELECT p.* FROM people p JOIN cities c ON c.mayor = p.id WHERE c.id = city $$;
+CREATE FUNCTION shelves_in(building text) RETURNS SETOF shelves LANGUAGE sql STABLE
+    AS $$ SELECT * FROM shelves s WHERE s.building = shelves_in.building $$;
+CREATE FUNCTION "Sales Dept"."OrdersAbove"("Unit Price ($)" numeric, "größe" int DEFAULT 0)
+    RETURNS SETOF "Sales Dept".orders LANGUAGE sql STABLE SECURITY DEFINER
+    AS $$ SELECT * FROM "Sales Dept".orders o WHERE o."Unit Price ($)" >= $1 + $2 $$;
+CREATE FUNCTION "say ""hi"""("filter" text, page int, include boolean, sort date, fields text[], id bigint, "type" uuid,
+    "select" jsonb, "from" text DEFAULT 'it''s') RETURNS jsonb LANGUAGE sql IMMUTABLE
+    AS $$ SELECT jsonb_build_array($1, $2, $3, $4, $5, $6, $7, $8, $9) $$;
+CREATE FUNCTION people() RETURNS bigint LANGUAGE sql STABLE AS $$ SELECT count(*) FROM people $$;
+CREATE FUNCTION people(home int) RETURNS bigint LANGUAGE sql STABLE AS $$ SELECT count(*) FROM people WHERE home_id = home $$;
+CREATE FUNCTION "Sales Dept".people() RETURNS text LANGUAGE sql STABLE AS $$ SELECT 'none' $$;
+CREATE DOMAIN pieces AS int[];
+CREATE DOMAIN half AS percent CHECK (VALUE <= 50);
+CREATE TYPE spot AS (x int, moods mood[], price numeric);
+CREATE FUNCTION spot_of(spot spot, moods mood[], share half, pieces pieces, OUT spot spot, OUT total bigint)
+    RETURNS record LANGUAGE sql IMMUTABLE AS $$ SELECT spot, cardinality(moods) + cardinality(pieces) + share $$;
+CREATE FUNCTION spots(spots spot[]) RETURNS spot[] LANGUAGE sql IMMUTABLE AS $$ SELECT spots $$;
+CREATE FUNCTION gloomy(INOUT mood mood) LANGUAGE sql IMMUTABLE AS $$ SELECT 'so so'::mood $$;
+CREATE FUNCTION percents(share percent) RETURNS percent LANGUAGE sql IMMUTABLE AS $$ SELECT share / 2 $$;
+CREATE FUNCTION nothing() RETURNS void LANGUAGE sql STABLE AS $$ SELECT $$;
+CREATE FUNCTION friend_of(person int) RETURNS friends LANGUAGE sql STABLE AS $$ SELECT * FROM friends WHERE from_id = person $$;
+CREATE FUNCTION size_of(what text, relation regclass DEFAULT NULL) RETURNS int LANGUAGE sql STABLE
+    AS $$ SELECT length(what) + coalesce(relation::int, 0) $$;
+-- Hints are needed for these.
+CREATE FUNCTION ids_of_people() RETURNS SETOF int LANGUAGE sql STABLE AS $$ SELECT id FROM people $$;
+CREATE FUNCTION rename(person int, name text) RETURNS SETOF people LANGUAGE sql
+    AS $$ UPDATE people SET name = rename.name WHERE id = person RETURNING * $$;
+CREATE FUNCTION ranked(OUT id int, OUT rank bigint) RETURNS SETOF record LANGUAGE sql AS $$ SELECT id, 1 FROM people $$;
+-- These cannot be called as routes.
+CREATE FUNCTION friends_of(person int) RETURNS SETOF friends LANGUAGE sql STABLE AS $$ SELECT * FROM friends $$;
+CREATE FUNCTION largest(VARIADIC numbers int[]) RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT max(n) FROM unnest(numbers) n $$;
+CREATE FUNCTION twice(int) RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT $1 * 2 $$;
+CREATE FUNCTION same(one anyelement) RETURNS anyelement LANGUAGE sql IMMUTABLE AS $$ SELECT one $$;
+CREATE FUNCTION rows_in(relation regclass) RETURNS bigint LANGUAGE sql STABLE AS $$ SELECT 1 $$;
+CREATE FUNCTION either(a text) RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT 1 $$;
+CREATE FUNCTION either(a text, b int DEFAULT 1) RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT 2 $$;
+CREATE FUNCTION is_odd(n int) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$ SELECT n % 2 = 1 $$;
+ALTER TABLE samples ADD CONSTRAINT odd_is_odd CHECK (is_odd(odd));
+CREATE AGGREGATE product (int) (SFUNC = int4mul, STYPE = int);
+CREATE PROCEDURE tidy() LANGUAGE sql AS $$ SELECT 1 $$;
+
 INSERT INTO "Sales Dept"."OrderStatuses" ("Name") VALUES ('new'), ('paid');
 INSERT INTO "Sales Dept".orders ("Status ID", "Unit Price ($)") VALUES (1, 2.50), (2, NULL);
 INSERT INTO orders ("type", links, "a.b", "a b", "A_B", "back\slash", "größe", "🙂") VALUES ('t', '{}', '1', '2', '3', '\', 4, 'y');

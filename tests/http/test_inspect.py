@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -48,7 +49,9 @@ orders: the column “_” is called “column_14”: it has no letter and no di
 people: the relationship through interests is called “categories_through_interests”: \
 another field is called “categories”
 日本: the column “id” is called “日本_id”: “id” is reserved
-25 resources of the database “hard”; 1 link table; 4 not served; left out: 1 migration table, 2 partitions
+Sales Dept.OrdersAbove(numeric, integer): SECURITY DEFINER: it does all that the role “waterspout” may do
+25 resources and 15 functions of the database “hard”; 1 link table; 4 not served; 10 functions without a route; \
+left out: 1 aggregate, 1 internal function, 1 migration table, 2 partitions, 1 procedure, 2 trigger functions
 """
 
 
@@ -87,17 +90,19 @@ def text_of(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else ",".join(re.sub(r"([\\,])", r"\\\1", part) for part in parts)
 
 
-async def ids_of(url: str, resource: Resource) -> list[str]:
+async def rows_of(url: str, sql: str) -> list[asyncpg.Record]:
     connection = await asyncpg.connect(url)
     try:
-        table = f"{quote_ident(resource.schema or 'public')}.{quote_ident(resource.table)}"
-        columns = [quote_ident(name) for name in resource.id.key.columns]
-        shown = ",".join(f"{column}::text" for column in columns)
-        return [
-            text_of(row) for row in await connection.fetch(f"SELECT {shown} FROM {table} ORDER BY {','.join(columns)}")
-        ]
+        return await connection.fetch(sql)
     finally:
         await connection.close()
+
+
+async def ids_of(url: str, resource: Resource) -> list[str]:
+    table = f"{quote_ident(resource.schema or 'public')}.{quote_ident(resource.table)}"
+    columns = [quote_ident(name) for name in resource.id.key.columns]
+    shown = ",".join(f"{column}::text" for column in columns)
+    return [text_of(row) for row in await rows_of(url, f"SELECT {shown} FROM {table} ORDER BY {','.join(columns)}")]
 
 
 @pytest.fixture(params=[from_file, from_tables])
@@ -120,10 +125,95 @@ async def test_every_resource_is_listed_with_everything_it_refers_to(
             assert {*one.get("attributes", {}), *one.get("relationships", {})} == names
 
 
+CALLS = {
+    "/friend-of?arg_person=1": "friend_of(1)",
+    "/gloomy?arg_mood=happy": "gloomy('happy')",
+    "/mayor-of?arg_city=1": "mayor_of(1)",
+    "/nothing": "NULL::text",
+    "/people-function": "people()",
+    "/people-by-home?arg_home=1": "people(1)",
+    "/people-called?arg_name=%&filter[name]=Bob&include=interests": "people_called('Bob')",
+    "/people-called?arg_name=%&arg_limit=1": "people_called('%', 1)",
+    "/percents?arg_share=50": "percents(50)",
+    "/say-hi?arg_filter=[&arg_page=2&arg_include=true&arg_sort=2024-02-29&arg_fields=a,b&arg_id=9007199254740993"
+    "&arg_type=00000000-0000-0000-0000-000000000001&arg_select={}": (
+        "\"say \"\"hi\"\"\"('[', 2, true, '2024-02-29', '{a,b}', 9007199254740993, "
+        "'00000000-0000-0000-0000-000000000001', '{}')"
+    ),
+    "/shelves-in?arg_building=a,b\\": "shelves_in('a,b\\')",
+    "/size-of?arg_what=abc": "size_of('abc')",
+    '/spot-of?arg_spot={"x":1,"moods":["happy"],"price":"2.50"}&arg_moods=happy,so so&arg_share=50&arg_pieces=1,2,3': (
+        "spot_of('(1,{happy},2.50)', '{happy,so so}', 50, '{1,2,3}')"
+    ),
+    '/spots?arg_spots=[{"x":1}]': "spots('{\"(1,,)\"}')",
+    "/orders-above?arg_unit_price=1.5&arg_grosse=1": '"Sales Dept"."OrdersAbove"(1.5, 1)',
+    "/sales-dept-people": '"Sales Dept".people()',
+}
+"""The URL of a function -> its call in SQL."""
+
+
+async def test_every_function_returns_what_it_returns_in_sql(start: Start, hard_url: str, catalog: Catalog) -> None:
+    api = await start(hard_url, catalog)
+    assert {url.partition("?")[0] for url in CALLS} == {one.route_path for one in catalog.functions}
+    for url, call in CALLS.items():
+        answer = await api.get(quote(url, safe="/?&=[],"))
+        assert answer.status == 200, (url, answer.body)
+        function = catalog.functions_by_path[url.partition("?")[0]]
+        if function.returns:
+            columns = ",".join(
+                f"r.{quote_ident(name)}::text" for name in catalog.by_type[function.returns].id.key.columns
+            )
+            expected = [text_of(row) for row in await rows_of(hard_url, f"SELECT {columns} FROM {call} r ORDER BY 1")]
+            assert answer.ids == expected != [], url
+        else:
+            [[value]] = await rows_of(hard_url, f"SELECT to_json({call})")
+            assert answer.document["meta"] == {"result": None if value is None else json.loads(value)}, url
+
+
+def test_hints_publish_functions(serve: Serve, io_loop: IOLoop, hard_url: str, tmp_path: Path) -> None:
+    hints = tmp_path / "hints.toml"
+    hints.write_text(
+        '[functions.rename]\nmethod = "POST"\nnames = { person = "who", person_id = "x" }\n'
+        '[functions."ids_of_people()"]\nreturns = "person"\npath = "/all"\n'
+        '[functions.ranked]\nmethod = "POST"\nreturns = "person"\n[functions.twice]\nmethod = "POST"\n'
+        '[functions.friends_of]\nreturns = "persn"\n[functions.spots]\nreturns = "person"\n[functions.no]\n'
+    )
+    code, text, remarks = inspect(hard_url, "--hints", str(hints))
+    assert code == 0
+    assert '\nALL = Function("ids_of_people", path="/all", returns="person")\n' in text
+    reasons = " ".join(text.partition("# Functions without a route:")[2].replace("\n#", "").split())
+    for reason in (
+        "friends_of(integer): the hints say that it returns “persn”: no such type. Did you mean “person”?",
+        "spots(spot[]): it returns _spot, and not rows of the table “people”, or ids, which are int",
+        "twice(integer): its arguments have no names: CREATE OR REPLACE it with names",
+    ):
+        assert reason in reasons
+    assert "rename(integer, text): the hint about “person_id” fits no argument" in remarks.splitlines()
+    assert "the hints name the function “no”, which is not inspected." in remarks
+    api = serve(hard_url, declarations(Settings(database_url=hard_url, inspect=True, hints=hints)).catalog)
+    assert io_loop.run_sync(lambda: api.get("/all")).ids == ["1", "2"]
+    assert io_loop.run_sync(lambda: api.post("/ranked", {})).ids == ["1", "2"]
+    answer = io_loop.run_sync(lambda: api.post("/rename?include=home", {"meta": {"who": 2, "name": "Bob"}}))
+    assert (answer.status, answer.ids, answer.document["data"][0]["attributes"]) == (200, ["2"], {"name": "Bob"})
+
+
+def test_functions_of_the_choice(hard_url: str) -> None:
+    for arguments, made in (
+        (("--only", "people*"), ["people", "people", "people", "people_called"]),
+        (("--only", "people", "--only", "sp*()"), ["people", "people", "people", "spot_of", "spots"]),
+        (("--skip", "*()"), []),
+        (("--schema", "Sales Dept"), ["OrdersAbove", "people"]),
+    ):
+        text = inspect(hard_url, *arguments)[1]
+        names = re.findall(r'^\w+ = Function\(\s*"(\w+)"', text, re.MULTILINE)
+        assert sorted(names) == sorted(made), arguments
+
+
 def test_choices(hard_url: str, tmp_path: Path) -> None:
     hints = tmp_path / "hints.toml"
     hints.write_text(
-        'schemas = ["public"]\nskip = ["sam*"]\n[tables.names]\nid = "name"\ntype = "first_name"\npath = "/who"\n'
+        'schemas = ["public"]\nskip = ["sam*", "*()"]\n'
+        '[tables.names]\nid = "name"\ntype = "first_name"\npath = "/who"\n'
         'names = { people = "count" }\n[tables.people]\nnames = { boss = "x", categories = "led" }\n[tables.persons]\n'
     )
     only = ("--only", "pe*", "--only", "names")
@@ -136,7 +226,7 @@ def test_choices(hard_url: str, tmp_path: Path) -> None:
         "the hints name the table “persons”, which is not inspected.",
         "people: the hint about “boss” fits no column and no field",
         "people: the hint about “categories” fits no column and no field",
-        "2 resources of the database “hard”; left out: 29 other tables",
+        "2 resources of the database “hard”; left out: 24 other functions, 29 other tables, 4 skipped functions",
     ]
 
 
@@ -223,7 +313,8 @@ def test_hints_with_unknown_keys(hard_url: str, tmp_path: Path) -> None:
     with pytest.raises(StartError) as raised:
         declarations(Settings(database_url=hard_url, inspect=True, hints=hints))
     assert str(raised.value).splitlines() == [
-        f"the hints {hints}: there is no “skipp”: known are schemas, only, skip, tables. Did you mean “skip”?",
+        f"the hints {hints}: there is no “skipp”: known are schemas, only, skip, tables, functions. "
+        "Did you mean “skip”?",
         f'the hints {hints}: there is no “key” in [tables."a b"]: known are id, type, path, names.',
     ]
 
@@ -336,13 +427,14 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
 
 def test_the_example_of_the_docs(postgres_url: str) -> None:
     page = (HERE.parents[1] / "docs" / "your-database.md").read_text(encoding="utf-8")
-    sql, python = [page.partition(f"```{name}\n")[2].partition("```")[0] for name in ("sql", "python")]
+    tables, functions = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)[:2]
+    resources, _, routes = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[:3]
     name = f"{NAME}_shop"
     on_server(postgres_url, f"CREATE DATABASE {name}")
-    on_server(with_database(postgres_url, name), sql)
+    on_server(with_database(postgres_url, name), tables, functions)
     code, text, _ = inspect(with_database(postgres_url, name))
     on_server(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
-    assert (code, text.partition("CUSTOMER = ")[2].partition("\nRESOURCES")[0]) == (
-        0,
-        python.partition("CUSTOMER = ")[2],
+    assert code == 0
+    assert text.partition("CUSTOMER = ")[2].partition("\nRESOURCES")[0] == (
+        f"{resources.partition('CUSTOMER = ')[2]}\n{routes}"
     )

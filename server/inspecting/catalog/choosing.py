@@ -1,4 +1,4 @@
-"""Decides which tables are inspected.
+"""Decides which tables and functions are inspected.
 
 What comes in: schemas, patterns of names, the facts of a table. What goes out: the reason to leave it out, or None.
 
@@ -7,14 +7,14 @@ It must not know: columns, resources, files.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
 
 from querybuild.errors import nearest, quoted
-from server.inspecting.catalog.model import LeftOut
+from server.inspecting.catalog.model import Database, LeftOut
 
 MIGRATION_TABLES = frozenset(
     {
@@ -57,10 +57,10 @@ _WILDCARDS = frozenset("*?[")
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """Which tables are inspected.
+    """Which tables and functions are inspected.
 
     schemas: only these; empty for all that are not PostgreSQL's own. only, skip: patterns of names, with or without the
-    schema, such as `audit_*` or `sales.*`.
+    schema, such as `audit_*` or `sales.*`. One with `()` at its end is only for functions: `*()`.
     """
 
     schemas: tuple[str, ...] = ()
@@ -68,22 +68,25 @@ class Choice(msgspec.Struct, frozen=True):
     skip: tuple[str, ...] = ()
 
     def has_schema(self, schema: str) -> bool:
-        """Return whether the tables of a schema are looked at."""
+        """Return whether a schema is looked at."""
         return not self.schemas or schema in self.schemas
 
-    def unknown(self, tables: Collection[tuple[str, str]]) -> list[str]:
-        """Return a message for each name that fits no table, with the nearest name. Patterns with wildcards may fit
-        none. tables: schema and name of all tables."""
-        schemas = {schema for schema, _ in tables}
+    def unknown(self, database: Database) -> list[str]:
+        """Return a message for each name that fits no table and no function, with the nearest name. Patterns with
+        wildcards may fit none."""
+        functions = database.function_names
+        names = {*database.names, *functions, *((schema, name.removesuffix("()")) for schema, name in functions)}
+        schemas = {schema for schema, _ in names}
         messages = [
             f"there is no table in a schema {quoted(name)}.{nearest(name, schemas)}"
             for name in self.schemas
             if name not in schemas
         ]
         for pattern in dict.fromkeys((*self.only, *self.skip)):
-            if not _WILDCARDS.intersection(pattern) and not any(matches((pattern,), *table) for table in tables):
-                known = {f"{schema}.{name}" if "." in pattern else name for schema, name in tables}
-                messages.append(f"there is no table {quoted(pattern)}.{nearest(pattern, known)}")
+            if not _WILDCARDS.intersection(pattern) and not any(matches((pattern,), *one) for one in names):
+                known = {f"{schema}.{name}" if "." in pattern else name for schema, name in names}
+                kind = "function" if pattern.endswith("()") else "table"
+                messages.append(f"there is no {kind} {quoted(pattern)}.{nearest(pattern, known)}")
         return messages
 
     def reason_against(self, row: Mapping[str, Any]) -> LeftOut | None:
@@ -108,6 +111,13 @@ class Choice(msgspec.Struct, frozen=True):
         if not row["may_use_schema"]:
             return LeftOut(full_name, f'the role may not use the schema: GRANT USAGE ON SCHEMA "{schema}"')
         return None
+
+    def reason_against_function(self, schema: str, name: str) -> str:
+        """Return what a function is called that is left out, or an empty text."""
+        only, skip = [tuple([one.removesuffix("()") for one in patterns]) for patterns in (self.only, self.skip)]
+        if only and not matches(only, schema, name):
+            return "other function"
+        return "skipped function" if matches(skip, schema, name) else ""
 
 
 def matches(patterns: tuple[str, ...], schema: str, name: str) -> bool:

@@ -151,8 +151,52 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         return next(column for column in self.columns if column.name == name)
 
 
+class Argument(msgspec.Struct, frozen=True):
+    """An argument that a call sends. name: empty if it has none. has_default: whether a call may leave it out."""
+
+    name: str
+    type: Type
+    has_default: bool = False
+
+
+class Routine(msgspec.Struct, frozen=True, kw_only=True):
+    """A function, with what it returns. Only those that are called for their result are inspected.
+
+    is_default: whether a call finds it without its schema, because this is `public`. is_set: SETOF, or TABLE.
+    is_definer: SECURITY DEFINER. columns: those that it returns, if it says so itself (RETURNS TABLE, OUT).
+    result: the type of its result. table: the oid of the table of whose rows it returns; 0 for other results.
+    """
+
+    schema: str
+    name: str
+    is_default: bool
+    arguments: tuple[Argument, ...]
+    columns: tuple[str, ...]
+    result: Type
+    table: int
+    comment: str
+    owner: str
+    is_volatile: bool
+    is_set: bool
+    is_variadic: bool
+    is_definer: bool
+    may_execute: bool
+    may_use_schema: bool
+
+    @property
+    def full_name(self) -> str:
+        """The schema and the name, for people. `public` is left out."""
+        return self.name if self.is_default else f"{self.schema}.{self.name}"
+
+    @property
+    def shown(self) -> str:
+        """The full name with the types of the arguments, which tell functions of one name apart."""
+        return f"{self.full_name}({', '.join(argument.type.shown for argument in self.arguments)})"
+
+
 class LeftOut(msgspec.Struct, frozen=True):
-    """A table that is not inspected. reason: why, for the file. kind: what it is, if the file does not mention it."""
+    """A table or a function that is not inspected. reason: why, for the file. kind: what it is, if the file does not
+    mention it."""
 
     full_name: str
     reason: str = ""
@@ -160,9 +204,12 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class Database(msgspec.Struct, frozen=True):
-    """The tables of a database, sorted by name. left_out: those that are not inspected. names: schema and name of each
-    table, also of schemas that are not looked at."""
+    """The tables and functions of a database, sorted by name. left_out: those that are not inspected. names: schema and
+    name of each table, also of schemas that are not looked at. function_names: the same of functions, whose names end
+    in `()`."""
 
     tables: tuple[Table, ...]
     left_out: tuple[LeftOut, ...]
     names: tuple[tuple[str, str], ...] = ()
+    routines: tuple[Routine, ...] = ()
+    function_names: tuple[tuple[str, str], ...] = ()

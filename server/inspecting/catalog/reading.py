@@ -195,7 +195,7 @@ async def _facts(connection: Connection, oids: list[int], views: list[int]) -> M
     """Return the columns, indexes, constraints and triggers of each table."""
     facts: defaultdict[int, _Facts] = defaultdict(lambda: defaultdict(list))
     columns = await connection.fetch(_COLUMNS, oids)
-    types = await _types(connection, {row["type"] for row in columns})
+    types = await read_types(connection, {row["type"] for row in columns})
     denied = {(row["oid"], row["number"]): row["names"] for row in await connection.fetch(_SEQUENCES, oids)}
     shown = {row["oid"]: shown_columns(row["action"]) for row in await connection.fetch(_VIEWS, views)}
     for row in columns:
@@ -267,7 +267,7 @@ def _replaced(given: Type, modifier: int, shown: str) -> Type:
     return msgspec.structs.replace(given, shown=shown, modifier=modifier, element=element)
 
 
-async def _types(connection: Connection, oids: Iterable[int]) -> dict[int, Type]:
+async def read_types(connection: Connection, oids: Iterable[int]) -> dict[int, Type]:
     """Return the types with these oids, each below its domains."""
     rows = {row["oid"]: row for row in await connection.fetch(_TYPES, list(oids))}
     has_xml = "xml" not in {row["name"] for row in rows.values()} or await _has_xml(connection)

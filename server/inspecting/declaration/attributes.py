@@ -7,11 +7,12 @@ comments about what it cannot state. It must not know: other tables, files.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from querybuild.declarations.resource import Attribute
 from querybuild.declarations.types import OPAQUE, ColumnType, enum
-from server.inspecting.catalog.model import INSERT, Column, Table
+from server.inspecting.catalog.model import INSERT, Column, Table, Type
 from server.inspecting.declaration.column_types import column_type_of
 from server.inspecting.declaration.conditions import Stated, stated
 from server.inspecting.inspected import Field
@@ -51,7 +52,8 @@ def attribute_field(
         arguments["column"] = column.name
     if column_type is OPAQUE:
         notes.append(f"{column.type.shown} has no type of its own: it is shown as text, and read-only")
-    column_type, limits = _limited(table, column, column_type, notes)
+    expressions = [check.expression for check in table.checks if check.columns == (column.name,)]
+    column_type, limits = limited(column.type, column.name, column_type, notes, expressions)
     is_sent = must_be_sent(table, column) and not column_type.is_read_only
     if is_sent and column.may_insert and "create" in methods:
         arguments["required"] = True
@@ -75,34 +77,34 @@ def _rights(column: Column, column_type: ColumnType, methods: frozenset[str], is
     return {name: False for name, closed in is_closed.items() if closed}
 
 
-def _limited(
-    table: Table, column: Column, column_type: ColumnType, notes: list[str]
+def limited(
+    given: Type, name: str, column_type: ColumnType, notes: list[str], expressions: Sequence[str] = ()
 ) -> tuple[ColumnType, dict[str, Any]]:
-    """Return the type and the limits of a column. Adds to the notes what they do not say."""
+    """Return the type and the limits of values. given, name: the type and the name in the database. expressions: of
+    CHECK constraints. Adds to the notes what they do not say."""
     limits: dict[str, Any] = {}
-    if column_type.is_text and not column_type.choices and column.type.modifier >= 4 and column.type.element is None:
-        limits["max_length"] = column.type.modifier - 4
-    expressions = [check.expression for check in table.checks if check.columns == (column.name,)]
-    for expression in (*column.type.checks, *expressions):
-        found = stated(expression, column.name, column_type)
+    if column_type.is_text and not column_type.choices and given.modifier >= 4 and given.element is None:
+        limits["max_length"] = given.modifier - 4
+    for expression in (*given.checks, *expressions):
+        found = stated(expression, name, column_type)
         if not found.is_whole:
             notes.append(f"CHECK {one_line(expression)}")
         if found.choices:
-            column_type = _chosen(column, column_type, found, limits)
-        for name in ("minimum", "maximum", "min_length", "max_length"):
-            if (bound := getattr(found, name)) is not None:
-                limits[name] = _tighter(name, limits.get(name), bound)
+            column_type = _chosen(given, column_type, found, limits)
+        for limit in ("minimum", "maximum", "min_length", "max_length"):
+            if (bound := getattr(found, limit)) is not None:
+                limits[limit] = _tighter(limit, limits.get(limit), bound)
     for least, most in (("min_length", "max_length"), ("minimum", "maximum")):
         if least in limits and most in limits and limits[least] > limits[most]:
             # No value fits, which is no declaration. PostgreSQL refuses each.
             notes.append(f"its CHECK constraints allow no value: {limits.pop(least)} is above {limits.pop(most)}")
     order = ("min_length", "max_length", "minimum", "maximum", "pattern")
-    return column_type, {name: limits[name] for name in order if name in limits}
+    return column_type, {limit: limits[limit] for limit in order if limit in limits}
 
 
-def _chosen(column: Column, column_type: ColumnType, found: Stated, limits: dict[str, Any]) -> ColumnType:
-    """Return the type of a column with few texts. Only these types of PostgreSQL can be declared as an enum."""
-    if column.type.name not in ("text", "varchar"):
+def _chosen(given: Type, column_type: ColumnType, found: Stated, limits: dict[str, Any]) -> ColumnType:
+    """Return the type of values that are one of few texts. Only these types of PostgreSQL can be an enum."""
+    if given.name not in ("text", "varchar"):
         limits["pattern"] = "|".join(re.escape(one.rstrip(" ")) for one in found.choices)
         return column_type
     limits.clear()

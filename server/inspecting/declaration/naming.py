@@ -100,12 +100,12 @@ def ascii_of(name: str) -> str:
     return "".join(letters)
 
 
-def constant_of(name: str, taken: Iterable[str]) -> str:
-    """Return the name of a Python constant. taken: names that it must not have."""
+def constant_of(name: str, taken: Iterable[str], suffix: str = "_RESOURCE") -> str:
+    """Return the name of a Python constant. taken: names that it must not have. suffix: is added to those."""
     text = re.sub(r"\W", "_", name).upper()
     text = text if text.isidentifier() else f"R_{text}"
     while text in taken or keyword.iskeyword(text):
-        text += "_RESOURCE" if not text.endswith("_RESOURCE") else "_"
+        text += suffix if not text.endswith(suffix) else "_"
     return text
 
 

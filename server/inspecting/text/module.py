@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 import waterspout
+from querybuild.declarations.function import Function
 from querybuild.declarations.resource import (
     RELATIONSHIP_METHODS,
     RESOURCE_METHODS,
@@ -29,7 +30,7 @@ from querybuild.declarations.resource import (
 from querybuild.declarations.types import ColumnType
 from server.inspecting.declaration.column_types import constants
 from server.inspecting.declaration.naming import constant_of
-from server.inspecting.inspected import Inspected, Inspection
+from server.inspecting.inspected import Inspected, InspectedFunction, Inspection
 from server.inspecting.text.expressions import (
     Call,
     Expression,
@@ -49,8 +50,12 @@ _POSITIONAL: dict[type, tuple[str, ...]] = {
     ToMany: ("name", "target"),
     Link: ("table", "source", "target"),
     Id: ("column", "type"),
+    Function: ("name",),
 }
-_RESOURCE_ORDER = ("schema", "id", "client_ids", "description", "attributes", "relationships", "methods")
+_ORDER: dict[type, tuple[str, ...]] = {
+    Resource: ("schema", "id", "client_ids", "description", "attributes", "relationships", "methods"),
+    Function: ("path", "schema", "method", "description", "arguments", "returns"),
+}
 _TAKEN = frozenset({*waterspout.__all__, "CATALOG", "RESOURCES", "ROUTES", "AUTHENTICATE"})
 
 
@@ -62,11 +67,14 @@ def python_module(inspection: Inspection, database: str) -> str:
     for one in inspection.inspected:
         names.append(constant_of(one.resource.type, {*_TAKEN, *names}))
         body += ["", *writer.resource(one, names[-1])]
+    for made in inspection.functions:
+        names.append(constant_of(made.function.route_path.strip("/"), {*_TAKEN, *names}, "_FUNCTION"))
+        body += ["", *writer.function(made, names[-1])]
     listed = Call("[", "]", tuple([("", name) for name in names]), is_broken=True)
     body += ["", *lines_of(listed, "RESOURCES = ", "")]
-    if inspection.not_served:
-        body += ["", "# Not served:"]
-        for other in inspection.not_served:
+    for title, others in (("Not served", inspection.not_served), ("Functions without a route", inspection.not_called)):
+        body += ["", f"# {title}:"] if others else []
+        for other in others:
             body += ["#", *comment(f"{other.full_name}: {other.reason}")]
     title = f"Resources of the database {database}, as `waterspout inspect` declares them."
     head = ['"""' + title.replace("\\", "\\\\").replace('"', '\\"') + '"""', "", *writer.imports()]
@@ -109,6 +117,20 @@ class _Writer:
         whole = Call(written.open, written.close, tuple(parts), is_broken=True)
         return [*lines, *lines_of(whole, f"{name} = ", "")]
 
+    def function(self, one: InspectedFunction, name: str) -> list[str]:
+        """Return the lines of a function, with the comments above it."""
+        lines = [line for note in one.notes for line in comment(note)]
+        written = self.struct(one.function)
+        about = tuple([one.argument_notes.get(argument.name, ()) for argument in one.function.arguments])
+        parts = [
+            (
+                keyword,
+                Call("(", ")", value.parts, about) if keyword == "arguments" and isinstance(value, Call) else value,
+            )
+            for keyword, value in written.parts
+        ]
+        return [*lines, *lines_of(Call(written.open, written.close, tuple(parts)), f"{name} = ", "")]
+
     def struct(self, value: msgspec.Struct) -> Call:
         """Return the call that makes a declaration."""
         kind = type(value)
@@ -118,7 +140,7 @@ class _Writer:
             # The type is made of the types of the columns.
             positional = ()
         given = _fields(kind)
-        order = [*positional, *(_RESOURCE_ORDER if kind is Resource else ()), *given]
+        order = [*positional, *_ORDER.get(kind, ()), *given]
         parts: list[tuple[str, Expression]] = []
         for name in dict.fromkeys(order):
             found = getattr(value, name)
