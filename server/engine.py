@@ -25,12 +25,11 @@ from querybuild.planning.changes import PlannedWrite, plan_write
 from querybuild.planning.context import Access, Context, View, check_action
 from querybuild.planning.plan import ReadPlan, Scope, Values
 from querybuild.planning.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
-from querybuild.planning.read_forms import Filled, ReadForm, fill, form_of, split_values
+from querybuild.planning.read_forms import Filled, ReadForm, fill, read_form_of, split_values
 from querybuild.planning.rows import nodes
 from querybuild.planning.rowsets import hides
 from querybuild.planning.rules import read_rules
-from querybuild.planning.write_plan_cache import Form, form_key, plan_columns, plan_with_form
-from querybuild.planning.write_plan_cache import form_of as form_of_write
+from querybuild.planning.write_plan_cache import WriteForm, form_key, plan_columns, plan_with_form, write_form_of
 from querybuild.planning.writes.write_locks import RelatedRow, plan_related_row
 from querybuild.planning.writes.write_plan import WritePlan
 from querybuild.principal import ANONYMOUS, Principal
@@ -166,7 +165,7 @@ class PlanCaches(msgspec.Struct, frozen=True, eq=False):
 
     prepared_reads: SecondUseCache[PreparedRead]
     read_forms: BoundedCache[KnownRead]
-    forms: BoundedCache[Form]
+    forms: BoundedCache[WriteForm]
 
 
 ANYBODY = Context()
@@ -332,7 +331,7 @@ class Engine:
         return planned
 
     def _keep_form(self, key: Hashable, change: Change, planned: PlannedWrite, view: View, access: Access) -> None:
-        form = form_of_write(change, planned, view, access)
+        form = write_form_of(change, planned, view, access)
         if form is not None:
             self._plans.forms.put(key, form, ENTRY_BYTES)
 
@@ -349,7 +348,7 @@ class Engine:
         raise_all(errors)
         sent = [] if split is None else split.sent
         own = query_form(pairs, planned.page, sent)
-        made = KnownRead(form_of(planned, vals_of(query.filter)), self._ready(planned.plan), own)
+        made = KnownRead(read_form_of(planned, vals_of(query.filter)), self._ready(planned.plan), own)
         if key is not None and known is None:
             self._plans.read_forms.put(key, made, _read_weight(query_string))
         filled = Filled(planned.page, planned.values, planned.cursor_mark, planned.cursor_parent)

@@ -16,7 +16,7 @@ from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError
 from querybuild.planning.changes import PlannedWrite, plan_write
 from querybuild.planning.context import Context, View
-from querybuild.planning.write_plan_cache import TypedForm, form_of, plan_typed
+from querybuild.planning.write_plan_cache import TypedForm, plan_typed, write_form_of
 from querybuild.planning.writes.json_types import JsonType, json_type
 from querybuild.planning.writes.linkage import written_relationships
 from querybuild.query import Change, Limits
@@ -103,7 +103,7 @@ class TypedWrites:
             return None
         # Several links are written in the order of the document: they may be of the same rows.
         is_ordered = len(planned.plan.links) > 1
-        form = None if is_ordered else form_of(change, planned, view, context.access)
+        form = None if is_ordered else write_form_of(change, planned, view, context.access)
         if form is None:
             return False
         sent = compress(types, typed.shape[1] or ())

@@ -157,17 +157,17 @@ def _filter_form(name: str, value: str, vals: list[Any], limits: Limits) -> Hash
         return value == NULL_TEXT
     tree, is_checked = load_unchecked(value, limits.max_json_depth)
     names: list[int] = []
-    form = _form_of(tree, vals, names)
+    form = _tree_form(tree, vals, names)
     if not is_checked and not has_all_names(value, sum(names)):
         # It raises JsonFault if an object has a duplicate name.
         load_json(value, limits.max_json_depth)
     return form
 
 
-def _form_of(tree: Any, vals: list[Any], names: list[int]) -> Hashable:
+def _tree_form(tree: Any, vals: list[Any], names: list[int]) -> Hashable:
     """Return a filter without its values, which are appended to vals. names: how many each of its objects has."""
     if isinstance(tree, list):
-        return tuple([_form_of(item, vals, names) for item in tree])
+        return tuple([_tree_form(item, vals, names) for item in tree])
     if not isinstance(tree, dict):
         raise _NoForm
     names.append(len(tree))
@@ -175,7 +175,7 @@ def _form_of(tree: Any, vals: list[Any], names: list[int]) -> Hashable:
         ((op, content),) = tree.items()
         if op not in GROUPS:
             raise _NoForm
-        return op, _form_of(content, vals, names)
+        return op, _tree_form(content, vals, names)
     name, op = tree.get("name"), tree.get("op")
     if len(tree) != len(("name", "op", "val")) or not isinstance(name, str) or not isinstance(op, str):
         raise _NoForm
@@ -186,12 +186,12 @@ def _form_of(tree: Any, vals: list[Any], names: list[int]) -> Hashable:
         return name, op, field
     val = tree["val"]
     if op in RELATION_OPERATORS:
-        return name, op, _form_of(val, vals, names)
+        return name, op, _tree_form(val, vals, names)
     vals.append(val)
     return name, op, val is None
 
 
-def form_of(planned: PlannedRead, vals: list[Any]) -> ReadForm:
+def read_form_of(planned: PlannedRead, vals: list[Any]) -> ReadForm:
     """Return the form of a valid read."""
     plan, count = planned.plan, sum([len(read(vals[index])) for index, read in planned.readers])
     if plan.rows.keyset is not None:

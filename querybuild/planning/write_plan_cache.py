@@ -24,7 +24,7 @@ from querybuild.planning.writes.write_plan import WritePlan
 from querybuild.query import Change, Lid, LinkageChange
 
 
-class Form(msgspec.Struct, frozen=True, eq=False):
+class WriteForm(msgspec.Struct, frozen=True, eq=False):
     """A planned write without its values. attributes, places: those of the document, with their checks and positions.
     targets: the targets of its relationships, and whether the key is in the written row. All are in the order of the
     document, which is that of the slots. After them come the fields that rules set.
@@ -51,7 +51,7 @@ def form_key(change: Change, resource: Resource) -> Hashable | None:
     return resource, change.kind, change.type, change.id is None, names, tuple(linkages)
 
 
-def form_of(change: Change, planned: PlannedWrite, view: View, access: Access) -> Form | None:
+def write_form_of(change: Change, planned: PlannedWrite, view: View, access: Access) -> WriteForm | None:
     """Return the form of a valid change, or None if it sends read-only attributes, which have other slots, or fields
     that must agree, or a part of a key that a rule sets."""
     plan, catalog = planned.plan, view.catalog
@@ -68,7 +68,7 @@ def form_of(change: Change, planned: PlannedWrite, view: View, access: Access) -
     if any(len(found) > 1 or None in found for found in by_key):
         return None
     by_slot = [(slots[key.columns[0]], field) for key, field in zip(keys, fields, strict=True)]
-    return Form(
+    return WriteForm(
         plan,
         tuple([(attribute, view.checks_of(attribute)) for attribute in attributes]),
         tuple(attributes),
@@ -78,7 +78,7 @@ def form_of(change: Change, planned: PlannedWrite, view: View, access: Access) -
     )
 
 
-def plan_with_form(change: Change, form: Form, context: Values) -> PlannedWrite | None:
+def plan_with_form(change: Change, form: WriteForm, context: Values) -> PlannedWrite | None:
     """Return the same as `plan_write`, or None if the change has errors. context: the values of `Context`."""
     values: list[Any] = []
     places: list[Place] = []
@@ -110,7 +110,7 @@ def plan_with_form(change: Change, form: Form, context: Values) -> PlannedWrite 
     return PlannedWrite(form.plan, tuple(values), has_lids, places, item_pointers, change.pointer, change.id_pointer)
 
 
-def _follow_rules(values: list[Any], form: Form, context: Values) -> bool:
+def _follow_rules(values: list[Any], form: WriteForm, context: Values) -> bool:
     """Append the values that rules set. Returns whether those of the document are the only ones that rules allow."""
     if form.fixed and any(values[slot] != context[index] for slot, index in form.fixed):
         return False
@@ -122,7 +122,7 @@ class TypedForm(msgspec.Struct, frozen=True, eq=False):
     """The form of documents that are decoded in one step. reads: the index of each attribute that is read in Python
     after that. places: of all slots. pointer: to the resource object. written: the relationships that it writes."""
 
-    form: Form
+    form: WriteForm
     reads: tuple[tuple[int, Callable[[Any], Any]], ...]
     places: tuple[Place, ...]
     pointer: str
@@ -162,7 +162,7 @@ def plan_typed(
 
 
 def plan_columns(
-    form: Form, attributes: Sequence[Sequence[Any]], linked: Sequence[tuple[str, Sequence[str]]]
+    form: WriteForm, attributes: Sequence[Sequence[Any]], linked: Sequence[tuple[str, Sequence[str]]]
 ) -> list[Sequence[Any]] | None:
     """Plan many creates of one form at once. Returns the values of each slot, or None if one of the changes has errors,
     or needs more than its own row, or if they have no values. attributes: the values of each attribute in all changes.

@@ -11,7 +11,7 @@ import pytest
 from querybuild.errors import ApiError
 from querybuild.planning.changes import PlannedWrite, plan_write
 from querybuild.planning.context import EVERYTHING, Context, View
-from querybuild.planning.write_plan_cache import form_key, form_of, plan_columns, plan_with_form
+from querybuild.planning.write_plan_cache import form_key, plan_columns, plan_with_form, write_form_of
 from querybuild.query import Change, Owner
 from serializers import pointers
 from serializers.decode import Decoder
@@ -75,7 +75,7 @@ def test_a_write_of_a_known_form(kind: Kind, first: dict[str, Any], second: dict
     earlier, change = changed(kind, first), changed(kind, second)
     resource = CATALOG.by_type[first["type"]]
     assert form_key(earlier, resource) == form_key(change, resource) is not None
-    form = form_of(earlier, planned(earlier)[0], View(CATALOG), EVERYTHING)
+    form = write_form_of(earlier, planned(earlier)[0], View(CATALOG), EVERYTHING)
     assert form is not None
     assert (plan_with_form(change, form, ()), []) == planned(change)
 
@@ -98,7 +98,7 @@ FAULTS: list[tuple[Kind, dict[str, Any], dict[str, Any]]] = [
 @pytest.mark.parametrize(("kind", "first", "second"), FAULTS)
 def test_a_write_with_faults_is_planned_in_full(kind: Kind, first: dict[str, Any], second: dict[str, Any]) -> None:
     earlier, change = changed(kind, first), changed(kind, second)
-    form = form_of(earlier, planned(earlier)[0], View(CATALOG), EVERYTHING)
+    form = write_form_of(earlier, planned(earlier)[0], View(CATALOG), EVERYTHING)
     assert form is not None
     assert plan_with_form(change, form, ()) is None
     assert planned(change)[1] != []
@@ -137,7 +137,7 @@ def test_writes_without_a_form() -> None:
     ):
         assert form_key(msgspec.structs.replace(change, **more), resource) is None
     compared = changed("update", {"type": "rule", "id": "1", "attributes": {"on_update": "x", "unupdatable": "y"}})
-    assert form_of(compared, planned(compared)[0], View(CATALOG), EVERYTHING) is None
+    assert write_form_of(compared, planned(compared)[0], View(CATALOG), EVERYTHING) is None
 
 
 def book(title: Any, author: dict[str, str]) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def test_many_creates_are_planned_as_columns(titles: list[Any], authors: list[st
     changes = [
         changed("create", book(title, one("author", author))) for title, author in zip(titles, authors, strict=True)
     ]
-    form = form_of(changes[0], planned(changes[0])[0], View(CATALOG), EVERYTHING)
+    form = write_form_of(changes[0], planned(changes[0])[0], View(CATALOG), EVERYTHING)
     assert form is not None
     columns = plan_columns(form, [titles], [("author", authors)])
     each = [plan_with_form(change, form, ()) for change in changes]
@@ -168,10 +168,10 @@ def test_many_creates_are_planned_as_columns(titles: list[Any], authors: list[st
 
 def test_columns_hold_no_links_and_no_other_types() -> None:
     change = changed("create", article("x", AUTHOR, one("tag", "1")))
-    form = form_of(change, planned(change)[0], View(CATALOG), EVERYTHING)
+    form = write_form_of(change, planned(change)[0], View(CATALOG), EVERYTHING)
     assert form is not None
     assert plan_columns(form, [["x"]], [("author", ["1"]), ("tag", ["1"])]) is None
     change = changed("create", book("x", AUTHOR))
-    form = form_of(change, planned(change)[0], View(CATALOG), EVERYTHING)
+    form = write_form_of(change, planned(change)[0], View(CATALOG), EVERYTHING)
     assert form is not None
     assert plan_columns(form, [["x"]], [("tag", ["1"])]) is None
