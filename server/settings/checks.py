@@ -39,7 +39,8 @@ def database_url(url: str) -> str:
     hosts = parts.netloc.rpartition("@")[2].split(",")
     if not all(re.fullmatch(r"(\[[^\[\]]*\]|[^:\[\]]*)(:[0-9]*)?", host) for host in hosts):
         raise ValueError("its host and port can't be read; percent-encode / ? # @ [ ] : in the password")
-    if parts.fragment or "@" in parts.path + parts.query:
+    # The driver ends the user name and the password at the first @, and urlsplit at the last.
+    if parts.fragment or parts.netloc.count("@") > 1 or "@" in parts.path + parts.query:
         raise ValueError("has a # or a second @; percent-encode / ? # @ [ ] : in the password")
     return url
 

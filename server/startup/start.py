@@ -31,6 +31,7 @@ from server.settings import Settings, StartError
 from server.settings.served import built_in_hint, is_built_in, misfit
 from server.startup import migrating
 from server.startup.declarations import Declarations, extend_python_path, load_declarations
+from server.startup.unreachable import unreachable
 
 log = logging.getLogger("server")
 
@@ -119,9 +120,7 @@ async def connected(url: str, settings: Settings) -> AsyncIterator[asyncpg.Conne
     try:
         connection = await open_alone(url, settings)
     except (*_DATABASE_ERRORS, asyncpg.TargetServerAttributeNotMatched) as error:
-        advice = "" if settings.database_url is None else "; check the setting database_url"
-        reason = getattr(error, "strerror", None) or in_one_line(error) or type(error).__name__
-        raise StartError(f"the database at {describe_hosts(url)} cannot be reached: {reason}{advice}") from error
+        raise StartError(unreachable(error, url, is_of_user=settings.database_url is not None)) from error
     try:
         yield connection
     except _DATABASE_ERRORS as error:

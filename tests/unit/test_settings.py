@@ -264,6 +264,7 @@ QUOTED = "percent-encode / ? # @ [ ] : in the password"
         ("database_url", f"host=db password={SECRET}", DATABASE_FORM),
         ("database_url", f"postgresql://ann:{SECRET}#@db/shop", f"its host and port can't be read; {QUOTED}"),
         ("database_url", f"postgresql://ann:1/{SECRET}@db/shop", f"has a # or a second @; {QUOTED}"),
+        ("database_url", f"postgresql://ann:1@{SECRET}@db/shop", f"has a # or a second @; {QUOTED}"),
         ("database_url", f"postgresql://ann:1#{SECRET}@db/shop", f"has a # or a second @; {QUOTED}"),
         (
             "database_url",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import socket
+import ssl
 import sys
 from typing import Any
 
@@ -11,6 +13,7 @@ from asyncpg import exceptions as pg
 
 from server.settings import Settings, StartError
 from server.startup.start import connected, say
+from server.startup.unreachable import unreachable
 
 
 class _Writes(io.RawIOBase):
@@ -41,7 +44,12 @@ def test_a_line_is_one_write(is_unbuffered: bool, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (ConnectionRefusedError(111, "Connection refused"), "Connection refused"),
+        (ConnectionRefusedError(111, "Connection refused"), "nothing listens there"),
+        (
+            OSError("Multiple exceptions: [Errno 111] Connect call failed ('::1', 1, 0, 0), ..."),
+            "nothing listens there",
+        ),
+        (TimeoutError(), "it does not answer"),
         (
             pg.PostgresError.new({"C": "57P03", "M": "it starts", "D": "Not yet.", "H": "Wait."}),
             "it starts; DETAIL: Not yet.; HINT: Wait.",
@@ -60,3 +68,34 @@ async def test_the_reason_of_a_failed_connection_is_one_line(
         async with connected("postgresql://db/shop", Settings()):
             pass
     assert str(raised.value) == f"the database at db:5432 cannot be reached: {reason}"
+
+
+def fault(code: str) -> pg.PostgresError:
+    return pg.PostgresError.new({"C": code, "M": "no"})
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (ConnectionRefusedError(111, "x"), "start PostgreSQL, or check the host and the port"),
+        (FileNotFoundError(2, "x"), "which is the folder of its socket"),
+        (socket.gaierror(-2, "x"), "check the host in database_url"),
+        (TimeoutError(), "firewalls"),
+        (fault("28P01"), "check the user and the password"),
+        (fault("28000"), "pg_hba.conf"),
+        (fault("3D000"), "createdb"),
+        (fault("42501"), "GRANT CONNECT"),
+        (fault("53300"), "max_connections"),
+        (fault("57P03"), "try again in a moment"),
+        (ConnectionError('PostgreSQL server at "db:5432" rejected SSL upgrade'), "turn on ssl"),
+        (ssl.SSLCertVerificationError("x"), "sslrootcert"),
+        (OSError(), "check the setting database_url"),
+    ],
+)
+def test_what_to_do_about_a_failed_connection(error: Exception, advice: str) -> None:
+    url = "postgresql://ann:s3cr3t@db/shop"
+    told = unreachable(error, url, is_of_user=True)
+    assert advice in told
+    assert "s3cr3t" not in told
+    # The embedded database has no setting that could be wrong.
+    assert unreachable(error, url, is_of_user=False) == told.rpartition("; ")[0]
