@@ -128,8 +128,9 @@ class Settings(AccessSettings, frozen=True, kw_only=True):
     python_path: Annotated[
         Text | None,
         Meta(
-            description="Folders, with : between, from which your resources may import modules, after everything "
-            "installed; the program in one file takes third-party modules from there."
+            description="Folders, with : between, from which your resources may import modules, besides that of the "
+            "file with the resources, and after everything installed; the program in one file takes third-party "
+            "modules from there."
         ),
         About("Data", metavar="FOLDERS", is_of_commands=True),
     ] = None

@@ -2,8 +2,8 @@
 `/path/file.py[:name]`. What goes out: a Catalog, and the routes of the module.
 
 A file is loaded by its path and gets a private module name, so that it shadows no other module, and no other module
-shadows it. The default name is `CATALOG`, or else `RESOURCES`. `ROUTES` and `AUTHENTICATE` in the same module are
-optional.
+shadows it. It may import the modules in its folder. The default name is `CATALOG`, or else `RESOURCES`. `ROUTES` and
+`AUTHENTICATE` in the same module are optional.
 """
 
 from __future__ import annotations
@@ -109,6 +109,9 @@ def _load_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     # Dataclasses and pickle look the module up by its name.
     sys.modules[name] = module
+    if (folder := str(path.absolute().parent)) not in sys.path:
+        # Its neighbours, after all that is installed.
+        sys.path.append(folder)
     with _loading(str(path), name):
         spec.loader.exec_module(module)
     return module
@@ -127,7 +130,11 @@ def _loading(place: str, name: str) -> Iterator[None]:
             raise StartError(
                 f"there is no module {error.name}: expected package.module:name, or the path of a .py file"
             ) from error
-        raise StartError(f"{place} cannot be loaded: {type(error).__name__}: {error}{_line_of(error, name)}") from error
+        advice = ""
+        if isinstance(error, ModuleNotFoundError):
+            advice = f": install {error.name}, put it beside the file, or name its folder with --python-path"
+        line = _line_of(error, name)
+        raise StartError(f"{place} cannot be loaded: {type(error).__name__}: {error}{line}{advice}") from error
 
 
 def _line_of(error: BaseException, module: str) -> str:

@@ -25,7 +25,11 @@ FAULTS: list[tuple[str, str]] = [
         'CATALOG = Resource("thing", "/things")\n',
         "cannot be loaded: TypeError: Missing required argument 'table' (F, line 3)",
     ),
-    ("import no_such_module\n", "cannot be loaded: ModuleNotFoundError: No module named 'no_such_module' (F, line 3)"),
+    (
+        "import no_such_module\n",
+        "cannot be loaded: ModuleNotFoundError: No module named 'no_such_module' (F, line 3): install "
+        "no_such_module, put it beside the file, or name its folder with --python-path",
+    ),
     ("def made():\n    raise ValueError('x')\n\nmade()\n", "cannot be loaded: ValueError: x (F, line 4)"),
     (
         "import uuid\nuuid.UUID('x')\n",

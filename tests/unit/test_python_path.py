@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -60,3 +61,14 @@ def test_resources_import_from_these_folders(path: list[str], tmp_path: Path) ->
     (resource,) = declarations(msgspec.structs.replace(settings, python_path=str(packages))).catalog
     assert [attribute.name for attribute in resource.attributes] == ["label"]
     del sys.modules["shop_of_a_test"]
+
+
+def test_the_docs_change_what_inspect_writes_from_a_file_beside_it(path: list[str], tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "your-database.md").read_text()
+    written, own = re.findall(r"^```python\n((?!#).*?)\n```$", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "inspected.py").write_text(f"from waterspout import *\n{written}\nRESOURCES = [CUSTOMER, ORDER]\n")
+    (tmp_path / "shop.py").write_text(own)
+    customer, order = declarations(Settings(resources=str(tmp_path / "shop.py"))).catalog
+    assert (customer.access, len(order.access)) == ((), 2)
+    assert [attribute.name for attribute in order.attributes] == ["size", "total", "label"]
+    del sys.modules["inspected"]
