@@ -65,7 +65,9 @@ def test_resources_import_from_these_folders(path: list[str], tmp_path: Path) ->
 
 def test_the_docs_change_what_inspect_writes_from_a_file_beside_it(path: list[str], tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "your-database.md").read_text()
-    written, own = re.findall(r"^```python\n((?!#).*?)\n```$", page, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```python\n(.*?)\n```$", page, re.MULTILINE | re.DOTALL)
+    [written] = [block for block in blocks if block.startswith("CUSTOMER")]
+    [own] = [block for block in blocks if "import inspected" in block]
     (tmp_path / "inspected.py").write_text(f"from waterspout import *\n{written}\nRESOURCES = [CUSTOMER, ORDER]\n")
     (tmp_path / "shop.py").write_text(own)
     customer, order = declarations(Settings(resources=str(tmp_path / "shop.py"))).catalog
