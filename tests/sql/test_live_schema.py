@@ -453,5 +453,33 @@ async def test_a_refused_statement_is_found_among_those_sent_with_it(things_url:
     assert [one.type for one in schema.catalog if not one.abilities.locks_rows] == ["shown_0"]
 
 
+TRIGGERED = "CREATE FUNCTION noop() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'"
+CANCELS_WRITES = {
+    "plain": [],
+    "known_after": ["CREATE TRIGGER t AFTER UPDATE ON {} FOR EACH ROW EXECUTE FUNCTION noop()"],
+    "known_statement": ["CREATE TRIGGER t BEFORE UPDATE ON {} EXECUTE FUNCTION noop()"],
+    "disabled": [
+        "CREATE TRIGGER t BEFORE UPDATE ON {} FOR EACH ROW EXECUTE FUNCTION noop()",
+        "ALTER TABLE {} DISABLE TRIGGER t",
+    ],
+    "cancels_before": ["CREATE TRIGGER t BEFORE INSERT ON {} FOR EACH ROW EXECUTE FUNCTION noop()"],
+    "cancels_rule": ["CREATE RULE r AS ON DELETE TO {} DO ALSO NOTIFY x"],
+    "cancels_policy": ["ALTER TABLE {} ENABLE ROW LEVEL SECURITY"],
+    "cancels_parent": ["CREATE TABLE child () INHERITS ({})"],
+}
+
+
+async def test_tables_that_may_cancel_a_write(things_url: str) -> None:
+    tables = [f"CREATE TABLE {name} (id bigint DEFAULT 1 PRIMARY KEY, name text)" for name in CANCELS_WRITES]
+    parts = [one.format(name) for name, statements in CANCELS_WRITES.items() for one in statements]
+    shown = [thing(Attribute("name", TEXT, nullable=True), **named(name)) for name in CANCELS_WRITES]
+    views = [thing(Attribute("name", TEXT, nullable=True), **named("cancels_view"))]
+    view = "CREATE VIEW cancels_view AS SELECT * FROM plain"
+    schema = await live(things_url, Catalog([*shown, *views]), TRIGGERED, *tables, *parts, view)
+    assert schema.catalog is not None
+    found = {one.type for one in schema.catalog if one.abilities.cancels_writes}
+    assert found == {one.type for one in schema.catalog if one.type.startswith("cancels")}
+
+
 def named(table: str) -> dict[str, str]:
     return {"type": table, "path": f"/{table}", "table": table}

@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from querybuild.declarations.resource import TableAbilities
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.plan import Rows, Slot, node_of
 from querybuild.query import LinkMode
@@ -160,6 +161,13 @@ def test_a_write_of_one_statement_fails_if_a_trigger_cancels_it(write: PlannedWr
     assert statements.alone is not None
     assert statements.row is not None
     assert (statements.alone.sql, statements.alone.slots) == (sql, statements.row.slots)
+
+
+@pytest.mark.parametrize("write", [write for write, _ in ALONE], ids=["create", "update", "delete"])
+def test_a_write_that_nothing_can_cancel_is_a_plain_statement(write: PlannedWrite) -> None:
+    resource = msgspec.structs.replace(write.plan.resource, abilities=TableAbilities(cancels_writes=False))
+    statements = compile_write(msgspec.structs.replace(write.plan, rows=Rows(resource, resource.table)))
+    assert statements.alone == statements.row
 
 
 def test_a_write_of_one_statement_fails_if_a_rule_does_not_allow_it() -> None:
