@@ -206,8 +206,9 @@ class Running:
 
     def move(self, request: CountedRequest, client: str) -> None:
         """Count the request for another client, because its principal is known now."""
-        is_at_work = request.is_at_work
+        is_at_work, had_short = request.is_at_work, self._had_short
         self.end(request)
+        self._had_short = had_short
         request.client = client
         if is_at_work:
             self.begin(request)

@@ -292,6 +292,24 @@ def test_long_answers_do_not_wait_for_each_other() -> None:
     assert (running.at_work, running.long) == (0, 0)
 
 
+def test_short_answers_are_remembered_until_somebody_asks() -> None:
+    running, long, short = Running(), Request(), Request()
+    running.begin(long)
+    running.expect_long(long)
+    assert not running.had_short()
+    running.begin(short)
+    running.move(short, "10.0.0.2")
+    assert [running.had_short(), running.had_short()] == [True, True]
+    running.end(short)
+    assert [running.had_short(), running.had_short()] == [True, False]
+    running.begin(short)
+    running.move(short, "10.0.0.3")
+    running.expect_long(short)
+    running.end(short)
+    running.end(long)
+    assert not running.had_short()
+
+
 async def test_drain_waits_for_all_requests() -> None:
     running, first, second = Running(), Request(), Request()
     running.add(first, 0.0)
