@@ -8,13 +8,13 @@ It must not know: resources. Source: JSON:API 1.0 "Creating, Updating and Deleti
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from querybuild.declarations.json_texts import JsonFault, ParsedJson, check_values, parse_json
 from querybuild.errors import ApiError, IdConflict, quoted
-from querybuild.query import Change, Identifier, Limits, LinkageChange, LinkMode
+from querybuild.query import Change, DocumentKind, Identifier, Limits, LinkageChange, LinkMode
 from serializers.errors import InvalidDocument, MalformedJson
 from serializers.pointers import escape, member_pointer
 
@@ -23,7 +23,7 @@ _MAX_DIGITS = 40
 
 
 def decode_resource_document(
-    body: bytes, errors: list[ApiError], limits: Limits, *, kind: Literal["create", "update"]
+    body: bytes, errors: list[ApiError], limits: Limits, *, kind: DocumentKind
 ) -> Change | None:
     """Decode the document of a POST or PATCH. Returns None if it has no resource object.
 
@@ -119,7 +119,7 @@ class Decoder:
             return None
         return document
 
-    def resource(self, data: Any, pointer: str, *, kind: Literal["create", "update"]) -> Change | None:
+    def resource(self, data: Any, pointer: str, *, kind: DocumentKind) -> Change | None:
         """Return the Change of the resource object at the pointer, or None if there is no object."""
         if not isinstance(data, dict):
             self.add_error("`data` must be one resource object.", pointer)

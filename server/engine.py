@@ -33,7 +33,7 @@ from querybuild.planning.write_plan_cache import WriteForm, form_key, plan_colum
 from querybuild.planning.writes.write_locks import RelatedRow, plan_related_row
 from querybuild.planning.writes.write_plan import WritePlan
 from querybuild.principal import ANONYMOUS, Principal
-from querybuild.query import Change, Limits, Page, Query
+from querybuild.query import Change, DocumentKind, Limits, Page, Query
 from querybuild.sql.clauses import decides_again, reads_other_rows
 from querybuild.sql.select import ReadStatements
 from querybuild.sql.stream import StreamStatements
@@ -52,7 +52,7 @@ from server.schema.live_limits import checks_of_limits
 from server.schema.live_schema import LiveSchema
 from server.settings import Settings
 from server.statements import ENTRY_BYTES, StatementCaches, Statements
-from server.typed_writes import Kind, TypedCaches, TypedWrites
+from server.typed_writes import TypedCaches, TypedWrites
 
 ROW_BODIES = 16
 """The assumed size of the largest row, in bodies of the largest size."""
@@ -75,12 +75,15 @@ class ReadyPlan(msgspec.Struct, frozen=True, eq=False):
     unenforced_keys: tuple[str, ...] = ()
 
 
+ReadKind = Literal["collection", "resource", "related", "linkage"]
+
+
 class ReadShape(msgspec.Struct, frozen=True):
     """What a route reads. resource: that of the path. written: the relationships whose linkage the answer to a write
     shows. accepts: the parameter families of the route. call: that of a function, if it reads what the function
     returns."""
 
-    kind: Literal["collection", "resource", "related", "linkage"]
+    kind: ReadKind
     resource: Resource
     relationship: Relationship | None = None
     written: tuple[str, ...] = ()
@@ -273,7 +276,7 @@ class Engine:
         return PreparedWrite(resource, change, self.plan_write(resource, change, context, errors))
 
     def prepare_typed(
-        self, resource: Resource, kind: Kind, body: bytes, path_id: str | None, context: Context
+        self, resource: Resource, kind: DocumentKind, body: bytes, path_id: str | None, context: Context
     ) -> TypedWrite | None:
         """Decode and prepare a write in one step. Returns None if it must be decoded step by step. path_id: of the
         updated resource."""

@@ -19,13 +19,11 @@ from querybuild.planning.context import Context, View
 from querybuild.planning.write_plan_cache import TypedForm, plan_typed, write_form_of
 from querybuild.planning.writes.json_types import JsonType, json_type
 from querybuild.planning.writes.linkage import written_relationships
-from querybuild.query import Change, Limits
+from querybuild.query import Change, DocumentKind, Limits
 from serializers import pointers
 from serializers.decode import decode_resource_document
 from serializers.typed_documents import MIN_DEPTH, Member, Related, Typed, TypedDocument
 from server.statements import ENTRY_BYTES
-
-Kind = Literal["create", "update"]
 
 _MEMBER_BYTES = 2_000
 """The assumed size of the decoder of one attribute."""
@@ -46,7 +44,7 @@ class TypedWrites:
         self._limits = limits
 
     def plan(
-        self, resource: Resource, kind: Kind, body: bytes, path_id: str | None, context: Context, view: View
+        self, resource: Resource, kind: DocumentKind, body: bytes, path_id: str | None, context: Context, view: View
     ) -> tuple[Change, PlannedWrite, tuple[str, ...]] | None:
         """Return the change of a document without its values, its plan with them, and the relationships whose linkage
         its answer shows. path_id: of the updated resource."""
@@ -84,7 +82,7 @@ class TypedWrites:
     def _learn(
         self,
         resource: Resource,
-        kind: Kind,
+        kind: DocumentKind,
         body: bytes,
         typed: Typed,
         types: tuple[JsonType, ...],

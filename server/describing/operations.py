@@ -29,8 +29,8 @@ from server.routes import TABLE, Method, Shape
 Paths = dict[str, JsonSchema]
 
 
-class Kind(msgspec.Struct, frozen=True):
-    """What a row of the route table does with resources.
+class Purpose(msgspec.Struct, frozen=True):
+    """What a row of the route table is for.
 
     name: the last part of the operation's id. summary: with {type} for the type of the resource, {name} for the
     relationship and {target} for its type. action: what a rule must allow. of_target: whether it is about the resource
@@ -47,29 +47,29 @@ class Kind(msgspec.Struct, frozen=True):
     needs: str | None = None
 
 
-KINDS: dict[tuple[Shape, str, bool | None], Kind] = {
-    (Shape.COLLECTION, "GET", None): Kind("list", "List {type} resources", "read", "collection"),
-    (Shape.COLLECTION, "POST", None): Kind("create", "Create a {type}", "create", "document", "create"),
-    (Shape.RESOURCE, "GET", None): Kind("detail", "Read a {type}", "read", "document"),
-    (Shape.RESOURCE, "PATCH", None): Kind("update", "Update a {type}", "update", "document", "update"),
-    (Shape.RESOURCE, "DELETE", None): Kind("delete", "Delete a {type}", "delete"),
-    (Shape.RELATED, "GET", True): Kind("list", "List {name}", "read", "collection", of_target=True),
-    (Shape.RELATED, "GET", False): Kind("detail", "Read {name}", "read", "related", of_target=True),
-    (Shape.RELATED, "POST", True): Kind(
+PURPOSES: dict[tuple[Shape, str, bool | None], Purpose] = {
+    (Shape.COLLECTION, "GET", None): Purpose("list", "List {type} resources", "read", "collection"),
+    (Shape.COLLECTION, "POST", None): Purpose("create", "Create a {type}", "create", "document", "create"),
+    (Shape.RESOURCE, "GET", None): Purpose("detail", "Read a {type}", "read", "document"),
+    (Shape.RESOURCE, "PATCH", None): Purpose("update", "Update a {type}", "update", "document", "update"),
+    (Shape.RESOURCE, "DELETE", None): Purpose("delete", "Delete a {type}", "delete"),
+    (Shape.RELATED, "GET", True): Purpose("list", "List {name}", "read", "collection", of_target=True),
+    (Shape.RELATED, "GET", False): Purpose("detail", "Read {name}", "read", "related", of_target=True),
+    (Shape.RELATED, "POST", True): Purpose(
         "create", "Create a {target} in {name}", "create", "document", "create", of_target=True, needs="add"
     ),
-    (Shape.RELATED, "PATCH", False): Kind("update", "Update {name}", "update", "document", "update", of_target=True),
-    (Shape.RELATED, "DELETE", False): Kind("delete", "Delete {name}", "delete", of_target=True),
-    (Shape.RELATIONSHIP, "GET", True): Kind("linkage", "Read the links of {name}", "read", "links"),
-    (Shape.RELATIONSHIP, "GET", False): Kind("linkage", "Read the links of {name}", "read", "link"),
-    (Shape.RELATIONSHIP, "POST", True): Kind("add", "Add links to {name}", "update", "", "linkage", needs="add"),
-    (Shape.RELATIONSHIP, "PATCH", True): Kind(
+    (Shape.RELATED, "PATCH", False): Purpose("update", "Update {name}", "update", "document", "update", of_target=True),
+    (Shape.RELATED, "DELETE", False): Purpose("delete", "Delete {name}", "delete", of_target=True),
+    (Shape.RELATIONSHIP, "GET", True): Purpose("linkage", "Read the links of {name}", "read", "links"),
+    (Shape.RELATIONSHIP, "GET", False): Purpose("linkage", "Read the links of {name}", "read", "link"),
+    (Shape.RELATIONSHIP, "POST", True): Purpose("add", "Add links to {name}", "update", "", "linkage", needs="add"),
+    (Shape.RELATIONSHIP, "PATCH", True): Purpose(
         "replace", "Replace the links of {name}", "update", "links", "linkage", needs="replace"
     ),
-    (Shape.RELATIONSHIP, "PATCH", False): Kind(
+    (Shape.RELATIONSHIP, "PATCH", False): Purpose(
         "replace", "Replace the link of {name}", "update", "link", "linkage", needs="replace"
     ),
-    (Shape.RELATIONSHIP, "DELETE", True): Kind(
+    (Shape.RELATIONSHIP, "DELETE", True): Purpose(
         "remove", "Remove links from {name}", "update", "", "linkage", needs="remove"
     ),
 }
@@ -153,34 +153,34 @@ class Describer:
             if self.is_read_only and row.name != "GET":
                 continue
             if row.is_to_many in (None, is_to_many) and (row.needs is None or row.needs in declared):
-                kind = KINDS[route.shape, row.name, row.is_to_many]
-                subject = self._subject(route, kind)
-                if self._is_allowed(kind, subject, relationship):
-                    found[row.name.lower()] = self._operation(route, row, kind, subject)
+                purpose = PURPOSES[route.shape, row.name, row.is_to_many]
+                subject = self._subject(route, purpose)
+                if self._is_allowed(purpose, subject, relationship):
+                    found[row.name.lower()] = self._operation(route, row, purpose, subject)
         return found
 
-    def _is_allowed(self, kind: Kind, subject: Resource, relationship: Relationship | None) -> bool:
+    def _is_allowed(self, purpose: Purpose, subject: Resource, relationship: Relationship | None) -> bool:
         """Return whether the declarations allow an operation."""
-        if kind.name in _DECLARED and kind.name not in subject.methods:
+        if purpose.name in _DECLARED and purpose.name not in subject.methods:
             return False
-        if kind.needs is None or relationship is None:
+        if purpose.needs is None or relationship is None:
             return True
         is_fixed = isinstance(relationship, ToOne) and not relationship.updatable
-        return kind.needs in relationship.methods and not is_fixed
+        return purpose.needs in relationship.methods and not is_fixed
 
-    def _subject(self, route: DeclaredRoute, kind: Kind) -> Resource:
-        if route.relationship is None or not kind.of_target:
+    def _subject(self, route: DeclaredRoute, purpose: Purpose) -> Resource:
+        if route.relationship is None or not purpose.of_target:
             return route.resource
         return self.api.catalog.target(route.relationship)
 
-    def _operation(self, route: DeclaredRoute, row: Method, kind: Kind, subject: Resource) -> JsonSchema:
+    def _operation(self, route: DeclaredRoute, row: Method, purpose: Purpose, subject: Resource) -> JsonSchema:
         resource, relationship = route.resource, route.relationship
         shown = subject if relationship is None else self.api.catalog.target(relationship)
         linkage = relationship if route.shape is Shape.RELATIONSHIP else None
         name, target = ("", "") if relationship is None else (relationship.name, relationship.target)
         found: JsonSchema = {
-            "operationId": ".".join(filter(None, (resource.type, name, kind.name))),
-            "summary": kind.summary.format(type=resource.type, name=name, target=target),
+            "operationId": ".".join(filter(None, (resource.type, name, purpose.name))),
+            "summary": purpose.summary.format(type=resource.type, name=name, target=target),
             "tags": [resource.type],
         }
         if relationship is not None and relationship.description:
@@ -190,20 +190,20 @@ class Describer:
         parameters = ids + list(parameter_refs(row.accepts, shown, linkage))
         if parameters:
             found["parameters"] = parameters
-        if kind.sends:
-            found["requestBody"] = ref(self._body(kind, subject, relationship), "requestBodies")
+        if purpose.sends:
+            found["requestBody"] = ref(self._body(purpose, subject, relationship), "requestBodies")
         described = Operation(row, has_id=route.shape is not Shape.COLLECTION, is_open=self.is_open)
-        found["responses"] = self._done(kind, shown) | self.refusals.of(described)
-        return found | self.security(has_public=(subject.type, kind.action) not in self.refused)
+        found["responses"] = self._done(purpose, shown) | self.refusals.of(described)
+        return found | self.security(has_public=(subject.type, purpose.action) not in self.refused)
 
-    def _body(self, kind: Kind, subject: Resource, relationship: Relationship | None) -> str:
+    def _body(self, purpose: Purpose, subject: Resource, relationship: Relationship | None) -> str:
         """Return the component of the body."""
-        if kind.sends == "linkage":
+        if purpose.sends == "linkage":
             assert relationship is not None
             subject, part = self.api.catalog.target(relationship), linkage_part(relationship)
             example = example_linkage(subject, part)
         else:
-            part = kind.sends
+            part = purpose.sends
             holder = self._holder(relationship) if part == "create" else ""
             example = example_document(subject, self.api, on_create=part == "create", without=holder)
             if holder:
@@ -220,16 +220,16 @@ class Describer:
         other = None if relationship is None else self.api.catalog.other_side(relationship)
         return other.name if isinstance(other, ToOne) and other.is_required else ""
 
-    def _done(self, kind: Kind, shown: Resource) -> JsonSchema:
+    def _done(self, purpose: Purpose, shown: Resource) -> JsonSchema:
         """Return the answers without errors."""
-        status = 201 if kind.name == "create" else 200
-        name = component(shown.type, "created" if status == 201 else kind.answer) if kind.answer else MESSAGE
-        document = ref(component(shown.type, kind.answer)) if kind.answer else ref(MESSAGE)
+        status = 201 if purpose.name == "create" else 200
+        name = component(shown.type, "created" if status == 201 else purpose.answer) if purpose.answer else MESSAGE
+        document = ref(component(shown.type, purpose.answer)) if purpose.answer else ref(MESSAGE)
         headers = ["Location"] if status == 201 and "detail" in shown.methods else []
         self.answers.setdefault(name, response(status, {MEDIA_TYPE: document}, headers))
         found = {str(status): ref(name, "responses")}
         # The rows that are written may be rows that may not be read.
-        if kind.action == "update" and kind.answer and not self.is_open:
+        if purpose.action == "update" and purpose.answer and not self.is_open:
             found["204"] = response(204, {})
         return found
 

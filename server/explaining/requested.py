@@ -5,8 +5,6 @@ What comes in: a URL, an engine, a context. What goes out: the query, the plan, 
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
 from querybuild.declarations.catalog import Catalog
@@ -15,14 +13,14 @@ from querybuild.errors import Errors, raise_all, resource_not_found
 from querybuild.parse import parse, split_pairs
 from querybuild.planning.context import Context
 from querybuild.query import Query
-from server.engine import Engine, PreparedRead, ReadShape
+from server.engine import Engine, PreparedRead, ReadKind, ReadShape
 from server.errors import MethodNotAllowed
 from server.execution.arguments import Arguments
 from server.http.target import canonical_path, read_target, shown_path
 from server.routes import Route, Shape, below_prefix, match_route, route_not_found
 from server.settings import StartError
 
-KINDS: dict[Shape, Literal["collection", "resource", "related", "linkage"]] = {
+READ_KINDS: dict[Shape, ReadKind] = {
     Shape.COLLECTION: "collection",
     Shape.RESOURCE: "resource",
     Shape.RELATED: "related",
@@ -46,7 +44,7 @@ def read_url(url: str, engine: Engine, context: Context) -> RequestedRead:
     path, _, query_string = _target(url).partition("?")
     catalog = engine.view_of(context).catalog
     route = _route(path, engine, catalog)
-    kind = KINDS.get(route.shape)
+    kind = READ_KINDS.get(route.shape)
     if kind is None or route.resource is None:
         raise StartError(f"{path} reads no resources: name a collection, a resource or a relationship")
     method = route.methods.get("GET")

@@ -23,7 +23,7 @@ from server.routes import WRITES, Shape
 DONE, CLIENT_GONE, UNKNOWN = "done", "client_gone", "outcome_unknown"
 """Outcomes in the audit log. The others are codes of errors."""
 
-KINDS = {"POST": "create", "PATCH": "update", "DELETE": "delete"}
+CHANGE_OF_METHOD = {"POST": "create", "PATCH": "update", "DELETE": "delete"}
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ class AuditedHandler(ReadingHandler):
         """Return what the request writes."""
         route = self.route
         assert route is not None
-        kind, row_id = KINDS.get(self.request.method or ""), route.id[:SHOWN_CHARACTERS] or None
+        kind, row_id = CHANGE_OF_METHOD.get(self.request.method or ""), route.id[:SHOWN_CHARACTERS] or None
         if route.shape is Shape.RELATIONSHIP:
             return [Target("update", self.resource.type, row_id, self.relationship.name)]
         if route.shape is Shape.RELATED:

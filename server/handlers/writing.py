@@ -11,7 +11,7 @@ import msgspec
 from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError, release_frames
 from querybuild.planning.writes.linkage import written_relationships
-from querybuild.query import Change
+from querybuild.query import Change, DocumentKind
 from serializers.decode import decode_resource_document, with_id
 from serializers.encode import encode_identifier_document
 from serializers.links import quote_segment, resource_path
@@ -22,7 +22,6 @@ from server.execution.writes.answers import Nothing, ReadBack
 from server.execution.writes.writer import Writer
 from server.handlers.auditing import AuditedHandler, with_ids
 from server.handlers.pipeline import Parse
-from server.typed_writes import Kind
 
 
 def message_document(message: str) -> bytes:
@@ -43,11 +42,13 @@ class Writing(msgspec.Struct, frozen=True, eq=False):
 class WritingHandler(AuditedHandler):
     """The base of handlers that write."""
 
-    def decode_resource(self, kind: Kind, errors: list[ApiError]) -> Change | None:
+    def decode_resource(self, kind: DocumentKind, errors: list[ApiError]) -> Change | None:
         """Decode the body as a resource. Appends to errors."""
         return decode_resource_document(self.take_body(), errors, self.engine.limits, kind=kind)
 
-    def decode_write(self, kind: Kind, path_id: str | None, errors: list[ApiError]) -> Change | TypedWrite | None:
+    def decode_write(
+        self, kind: DocumentKind, path_id: str | None, errors: list[ApiError]
+    ) -> Change | TypedWrite | None:
         """Decode the body as the resource of the route. Appends to errors. path_id: of the updated resource."""
         body = self.take_body()
         typed = self.engine.prepare_typed(self.resource, kind, body, path_id, self.context)

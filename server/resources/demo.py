@@ -36,8 +36,8 @@ STAFF = 44
 """The first users, this many, write notes and are named in them. The others are visitors."""
 SERIAL_SHARE = 0.85
 
-# The kind of a computer, the code in its serial, the share of this kind that has an owner.
-KINDS = (("laptop", "LT", 0.95), ("desktop", "DT", 0.85), ("tablet", "TB", 0.9), ("logger", "LG", 0.5))
+# The model of a computer, the code in its serial, the share of this model that has an owner.
+MODELS = (("laptop", "LT", 0.95), ("desktop", "DT", 0.85), ("tablet", "TB", 0.9), ("logger", "LG", 0.5))
 
 IS_EMPTY = "SELECT NOT EXISTS (SELECT FROM {})"
 SET_SEQUENCE = "SELECT setval(pg_get_serial_sequence($1, 'id'), $2)"
@@ -195,12 +195,12 @@ def _words(turn: int, name: str, number: int) -> dict[str, str]:
 def _computers() -> list[Computer]:
     dice = _Dice("computers")
     users = len(_cells(texts.PEOPLE))
-    machines = dice.shuffled(product(texts.BIRDS.split(), KINDS))[:COMPUTERS]
+    machines = dice.shuffled(product(texts.BIRDS.split(), MODELS))[:COMPUTERS]
     computers = []
-    for number, (bird, (kind, code, owned_share)) in enumerate(machines):
+    for number, (bird, (model, code, owned_share)) in enumerate(machines):
         serial = f"{code}-{20 + dice.below(6)}-{1000 + 37 * number:05}" if dice.throw() < SERIAL_SHARE else None
         owner = 1 + dice.low(users) if dice.throw() < owned_share else None
-        computers.append((f"{bird}-{kind}", serial, owner))
+        computers.append((f"{bird}-{model}", serial, owner))
     return computers
 
 

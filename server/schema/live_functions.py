@@ -43,7 +43,7 @@ WHERE p.proname = $1 AND CASE WHEN $2::text IS NULL THEN pg_function_is_visible(
 ORDER BY p.oid
 """
 _TYPE_OF = f"SELECT {_BASE % '$1::oid'}"
-_KINDS = {"a": "an aggregate", "w": "a window function", "p": "a procedure"}
+_OTHER_ROUTINES = {"a": "an aggregate", "w": "a window function", "p": "a procedure"}
 
 
 Prepare = Callable[[str], Awaitable[Sequence[asyncpg.Attribute]]]
@@ -139,8 +139,8 @@ def _signature(function: Function, chosen: _Overload) -> Signature:
 
 
 def _kind_faults(function: Function, facts: asyncpg.Record, *, has_roles: bool) -> Iterator[str]:
-    if facts["kind"] in _KINDS:
-        yield f"it is {_KINDS[facts['kind']]}, and only functions are routes"
+    if facts["kind"] in _OTHER_ROUTINES:
+        yield f"it is {_OTHER_ROUTINES[facts['kind']]}, and only functions are routes"
         return
     if facts["is_variadic"]:
         yield "it is VARIADIC, and a route has a fixed number of arguments"

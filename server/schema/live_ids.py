@@ -16,7 +16,7 @@ import msgspec
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.terms import quote_ident
 from querybuild.errors import listed, quoted
-from server.schema.live_tables import KINDS, FoundTables, Table
+from server.schema.live_tables import RELATION_KINDS, FoundTables, Table
 
 # An automatically updatable view shows each row of its one table once. Its rule names the table column behind each
 # view column (TargetEntry in src/include/nodes/primnodes.h).
@@ -145,7 +145,7 @@ def _columns(one: UnenforcedKey) -> str:
 
 
 def _name(table: Table) -> str:
-    return f"{'inherited table' if table.has_children else KINDS[table.kind]} {quoted(table.name)}"
+    return f"{'inherited table' if table.has_children else RELATION_KINDS[table.kind]} {quoted(table.name)}"
 
 
 async def check_id_rows(

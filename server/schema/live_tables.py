@@ -140,7 +140,8 @@ WHERE (i.indisunique OR i.indisexclusion) AND i.indrelid = ANY($1::oid[])
 INSERT, UPDATE, DELETE = 8, 4, 16
 """Bits of pg_relation_is_updatable."""
 
-KINDS = {"r": "table", "p": "table", "v": "view", "m": "materialized view", "f": "foreign table"}
+RELATION_KINDS = {"r": "table", "p": "table", "v": "view", "m": "materialized view", "f": "foreign table"}
+"""What each pg_class.relkind is."""
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,7 +167,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     """A table or view, and what the role may do with it.
 
     columns: by name. unique: the column sets of its unique indexes; None if it can have no indexes of its own. kind: a
-    key of KINDS. partition_key: the columns that every unique index must include; None if there can be none.
+    key of RELATION_KINDS. partition_key: the columns that every unique index must include; None if there can be none.
     allowed_writes: the bits of the writes that it allows. writes_without_returning: those of them that return no rows.
     may_lock: whether the role may lock its rows. has_children: whether other tables inherit from it.
     has_before_insert_trigger: whether a trigger may change each new row before it is written. is_quiet: whether an

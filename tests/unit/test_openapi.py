@@ -19,7 +19,7 @@ from querybuild.principal import ANONYMOUS, Principal
 from serializers.openapi.api import component
 from server.describing import descriptions
 from server.describing.document import describe
-from server.describing.operations import KINDS
+from server.describing.operations import PURPOSES
 from server.engine import Engine
 from server.resources import built_in
 from server.routes import TABLE, Shape, methods_of
@@ -122,7 +122,7 @@ def test_it_is_valid(catalog: Catalog, settings: dict[str, Any], tmp_path: Any) 
 
 def test_every_route_of_the_table_is_described() -> None:
     of_resources = (Shape.COLLECTION, Shape.RESOURCE, Shape.RELATED, Shape.RELATIONSHIP)
-    assert set(KINDS) == {(shape, row.name, row.is_to_many) for shape in of_resources for row in TABLE[shape]}
+    assert set(PURPOSES) == {(shape, row.name, row.is_to_many) for shape in of_resources for row in TABLE[shape]}
     paths = described(built_in())["paths"]
     for shape in (Shape.ROOT, Shape.LIVE, Shape.READY, Shape.METRICS, Shape.OPENAPI, Shape.OPERATIONS):
         rows = {name.lower() for name in methods_of(shape)} - {"head", "options"}

@@ -3,7 +3,7 @@ error."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,16 +12,14 @@ from querybuild.errors import ApiError
 from querybuild.planning.changes import PlannedWrite, plan_write
 from querybuild.planning.context import EVERYTHING, Context, View
 from querybuild.planning.write_plan_cache import form_key, plan_columns, plan_with_form, write_form_of
-from querybuild.query import Change, Owner
+from querybuild.query import Change, DocumentKind, Owner
 from serializers import pointers
 from serializers.decode import Decoder
 from tests.catalog import CATALOG
 from tests.statements import TOKEN, linked
 
-Kind = Literal["create", "update"]
 
-
-def changed(kind: Kind, data: dict[str, Any]) -> Change:
+def changed(kind: DocumentKind, data: dict[str, Any]) -> Change:
     errors: list[ApiError] = []
     change = Decoder(errors, takes_lids=True).resource(data, "/atomic:operations/3/data", kind=kind)
     assert change is not None
@@ -47,7 +45,7 @@ AUTHOR = one("author", "1")
 LID = {"type": "author", "lid": "new"}
 RANGED = {"on_update": "x", "ranged": 1}
 
-ALIKE: list[tuple[Kind, dict[str, Any], dict[str, Any]]] = [
+ALIKE: list[tuple[DocumentKind, dict[str, Any], dict[str, Any]]] = [
     ("create", article("x", AUTHOR), article("y", one("author", "2"))),
     ("create", article("x", AUTHOR, one("tag", "1")), article("y", LID, *[one("tag", "2")] * 2, one("tag", "3"))),
     ("create", article("x", LID), article("y", AUTHOR)),
@@ -71,7 +69,7 @@ ALIKE: list[tuple[Kind, dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "first", "second"), ALIKE)
-def test_a_write_of_a_known_form(kind: Kind, first: dict[str, Any], second: dict[str, Any]) -> None:
+def test_a_write_of_a_known_form(kind: DocumentKind, first: dict[str, Any], second: dict[str, Any]) -> None:
     earlier, change = changed(kind, first), changed(kind, second)
     resource = CATALOG.by_type[first["type"]]
     assert form_key(earlier, resource) == form_key(change, resource) is not None
@@ -80,7 +78,7 @@ def test_a_write_of_a_known_form(kind: Kind, first: dict[str, Any], second: dict
     assert (plan_with_form(change, form, ()), []) == planned(change)
 
 
-FAULTS: list[tuple[Kind, dict[str, Any], dict[str, Any]]] = [
+FAULTS: list[tuple[DocumentKind, dict[str, Any], dict[str, Any]]] = [
     ("create", article("x", AUTHOR), article(None, AUTHOR)),
     ("create", article("x", AUTHOR), article(1, AUTHOR)),
     ("create", article("x", AUTHOR), article("a\0b", AUTHOR)),
@@ -96,7 +94,9 @@ FAULTS: list[tuple[Kind, dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "first", "second"), FAULTS)
-def test_a_write_with_faults_is_planned_in_full(kind: Kind, first: dict[str, Any], second: dict[str, Any]) -> None:
+def test_a_write_with_faults_is_planned_in_full(
+    kind: DocumentKind, first: dict[str, Any], second: dict[str, Any]
+) -> None:
     earlier, change = changed(kind, first), changed(kind, second)
     form = write_form_of(earlier, planned(earlier)[0], View(CATALOG), EVERYTHING)
     assert form is not None
@@ -108,7 +108,7 @@ def with_title(**members: Any) -> dict[str, Any]:
     return {"type": "article", "attributes": {"title": "x"}, **members}
 
 
-OTHER_FORMS: list[tuple[Kind, dict[str, Any]]] = [
+OTHER_FORMS: list[tuple[DocumentKind, dict[str, Any]]] = [
     ("create", with_title()),
     ("create", with_title(id="1")),
     ("create", {"type": "article"}),

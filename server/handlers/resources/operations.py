@@ -45,7 +45,7 @@ from server.handlers.auditing import Target
 from server.handlers.writing import WritingHandler
 from server.http.negotiation import ATOMIC, EXTENDED
 
-KINDS = {"add": "create", "update": "update", "remove": "delete"}
+CHANGE_OF_OP = {"add": "create", "update": "update", "remove": "delete"}
 """What each operation is in the audit log."""
 
 
@@ -184,7 +184,7 @@ def _target(operation: Operation) -> Target:
     """Return what an operation writes. An operation with errors only has its kind."""
     change = operation.change
     if change is None:
-        return Target("update" if operation.is_linkage else KINDS.get(operation.op))
+        return Target("update" if operation.is_linkage else CHANGE_OF_OP.get(operation.op))
     relationship = next(iter(change.relationships)) if operation.is_linkage else None
     return Target(change.kind, _shown(change.type), _shown(change.id), relationship)
 

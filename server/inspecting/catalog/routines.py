@@ -49,7 +49,7 @@ WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
 ORDER BY n.nspname <> 'public', n.nspname, p.proname, p.pronargs, p.proargtypes::oid[]::regtype[]::text[]
 """
 
-_KINDS = {"a": "aggregate", "w": "window function", "p": "procedure"}
+_OTHER_ROUTINES = {"a": "aggregate", "w": "window function", "p": "procedure"}
 _EVENTS = ("trigger", "event_trigger")
 _VALUES = ("void", "record")
 """Pseudo-types that a call returns. Besides these, the polymorphic ones: `anyelement`."""
@@ -83,8 +83,8 @@ def _reason_against(row: asyncpg.Record, choice: Choice) -> str:
         return "extension function"
     if chosen := choice.reason_against_function(row["schema"], row["name"]):
         return chosen
-    if row["kind"] in _KINDS:
-        return _KINDS[row["kind"]]
+    if row["kind"] in _OTHER_ROUTINES:
+        return _OTHER_ROUTINES[row["kind"]]
     result = row["result_name"]
     if result in _EVENTS:
         return "trigger function"

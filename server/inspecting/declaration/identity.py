@@ -18,8 +18,7 @@ from querybuild.errors import listed, quoted
 from server.inspecting.catalog.model import VIEWS, Table, Type
 from server.inspecting.declaration.column_types import column_type_of
 from server.inspecting.hints import TableHints, quoted_key
-
-_KINDS = {"v": "the view", "m": "the materialized view", "f": "the foreign table"}
+from server.schema.live_tables import RELATION_KINDS
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -94,7 +93,7 @@ def _no_key(table: Table) -> str:
     if table.kind in VIEWS:
         place = quoted_key(table.full_name)
         return (
-            f"no column of {_KINDS[table.kind]} is known to be a key: name one in the hints, in "
+            f"no column of the {RELATION_KINDS[table.kind]} is known to be a key: name one in the hints, in "
             f'[tables.{place}]: id = "{_first(table)}"'
         )
     if table.has_children:

@@ -12,7 +12,7 @@ from querybuild.declarations.faults.relationship_faults import MAKE_READ_ONLY
 from querybuild.declarations.resource import Relationship, Resource, ToOne, link_of, own_key_of
 from querybuild.declarations.terms import quote_ident
 from querybuild.errors import listed, quoted
-from server.schema.live_tables import DELETE, INSERT, KINDS, UPDATE, Table
+from server.schema.live_tables import DELETE, INSERT, RELATION_KINDS, UPDATE, Table
 
 EVENTS = {"create": INSERT, "update": UPDATE, "delete": DELETE}
 """The methods of a resource, and the event that each needs."""
@@ -115,6 +115,6 @@ def _denied(table: Table, privilege: str, names: Iterable[str] = (), of: int = 0
     columns = f" ({', '.join(map(quote_ident, denied))})" if len(denied) < of else ""
     about = f"the columns {listed(map(quoted, denied))} of " if columns else ""
     return (
-        f"the role {quoted(table.role)} has no {privilege} privilege on {about}the {KINDS[table.kind]} "
+        f"the role {quoted(table.role)} has no {privilege} privilege on {about}the {RELATION_KINDS[table.kind]} "
         f"{quoted(table.name)}: GRANT {privilege}{columns} ON {table.quoted_name} TO {quote_ident(table.role)}"
     )

@@ -23,7 +23,7 @@ from server.schema.comparing.privileges import (
     write_privileges,
 )
 from server.schema.comparing.reads import label_of
-from server.schema.live_tables import DELETE, INSERT, KINDS, Column, FoundTables, Table
+from server.schema.live_tables import DELETE, INSERT, RELATION_KINDS, Column, FoundTables, Table
 
 _VERBS = {"create": "inserts", "update": "updates", "delete": "deletes"}
 
@@ -76,8 +76,9 @@ def _table_faults(resource: Resource, table: Table) -> Iterator[str]:
     ]
     if silent:
         verbs = " and ".join(_VERBS[method] for method in silent)
+        relation = f"{RELATION_KINDS[table.kind]} {quoted(table.name)}"
         yield (
-            f"the {KINDS[table.kind]} {quoted(table.name)} has rules DO INSTEAD for {verbs} that return nothing: give "
+            f"the {relation} has rules DO INSTEAD for {verbs} that return nothing: give "
             f"them RETURNING, make them triggers, or take {_code(silent)} out of its `methods`"
         )
     if "create" in resource.methods and "create" not in closed:
@@ -107,7 +108,7 @@ def _filled_faults(resource: Resource, table: Table) -> Iterator[str]:
 
 
 def _closed(table: Table, verbs: list[str]) -> str:
-    return f"the {KINDS[table.kind]} {quoted(table.name)} takes no {' and no '.join(verbs)}"
+    return f"the {RELATION_KINDS[table.kind]} {quoted(table.name)} takes no {' and no '.join(verbs)}"
 
 
 def _code(names: Iterable[str]) -> str:
