@@ -19,7 +19,7 @@ from serializers.openapi.documents import MESSAGE, ROOT, document_schemas
 from serializers.openapi.parameters import parameters
 from server.describing.filters import filter_schemas
 from server.describing.functions import function_paths
-from server.describing.operations import Describer, Paths
+from server.describing.operations import OPERATIONS, Describer, Paths, operations
 from server.describing.responses import HEADERS, Operation, response
 from server.engine import Engine
 from server.http.negotiation import MEDIA_TYPE
@@ -77,7 +77,7 @@ def describe(engine: Engine, context: Context, custom: Iterable[Mapping[str, Any
             "info": {"title": settings.api_title, "version": settings.api_version, "description": _HINTS},
             "servers": [{"url": engine.base_url or "/"}],
             "tags": [_tag(resource) for resource in api.catalog] + list(_other_tags(paths)),
-            "paths": paths,
+            **_with_shared_security(paths),
             # Made last: the paths add components to the describer.
             "components": _components(engine, describer),
         }
@@ -108,6 +108,27 @@ def _paths(engine: Engine, describer: Describer, custom: Iterable[Mapping[str, A
     for described in custom:
         paths |= described
     return paths
+
+
+def _with_shared_security(paths: Paths) -> JsonSchema:
+    """Return the members `paths` and `security` of the document: the credentials that most operations accept are
+    those of the document."""
+    kinds = [one["security"] for one in operations(paths) if "security" in one]
+    if not kinds:
+        return {"paths": paths}
+    shared = max(kinds, key=kinds.count)
+    items = {
+        path: {name: _secured(name, member, shared) for name, member in item.items()} for path, item in paths.items()
+    }
+    return {"security": shared, "paths": items}
+
+
+def _secured(name: str, member: Any, shared: list[JsonSchema]) -> Any:
+    """Return a member of a path. An operation that says nothing of credentials would have those of the document."""
+    if name not in OPERATIONS:
+        return member
+    found = {"security": []} | member
+    return {name: value for name, value in found.items() if name != "security" or value != shared}
 
 
 def _components(engine: Engine, describer: Describer) -> dict[str, Any]:
@@ -165,7 +186,7 @@ def _fixed_operation(shape: Shape, describer: Describer) -> JsonSchema:
 
 def _other_tags(paths: Paths) -> Iterator[JsonSchema]:
     """Yield the tags that are not of resources, if an operation has them."""
-    used = {tag for item in paths.values() for one in item.values() for tag in one.get("tags", ())}
+    used = {tag for one in operations(paths) for tag in one.get("tags", ())}
     for name, description in _TAGS.items():
         if name in used:
             yield {"name": name, "description": description}

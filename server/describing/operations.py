@@ -13,7 +13,8 @@ from querybuild.declarations.resource import Relationship, Resource, ToOne
 from querybuild.declarations.values import JsonSchema
 from serializers.links import quote_segment
 from serializers.openapi.api import Api, Schemas, component, ref
-from serializers.openapi.atomic import OPERATIONS, RESULTS, example_operations, has_operations
+from serializers.openapi.atomic import OPERATIONS as ATOMIC
+from serializers.openapi.atomic import RESULTS, example_operations, has_operations
 from serializers.openapi.documents import (
     MESSAGE,
     create_below,
@@ -76,6 +77,9 @@ PURPOSES: dict[tuple[Shape, str, bool | None], Purpose] = {
 _DECLARED = {"create", "update", "delete"}
 """Operations that the declaration of their resource must allow."""
 
+OPERATIONS = frozenset(("get", "put", "post", "delete", "options", "head", "patch", "trace"))
+"""The members of a path that are operations."""
+
 
 class DeclaredRoute(msgspec.Struct, frozen=True, eq=False):
     """A route of the declarations."""
@@ -117,7 +121,7 @@ class Describer:
             for route in _declared_routes(resource):
                 operations = self._operations(route)
                 if operations:
-                    found[route.path] = operations
+                    found[route.path] = _with_shared_parameters(operations)
         return found
 
     def atomic(self, path: str) -> Paths:
@@ -128,7 +132,7 @@ class Describer:
         example = example_operations(self.api)
         done = {"200": response(200, {EXTENDED: ref(RESULTS)}), "204": response(204, {})}
         found = done | self.refusals.of(Operation(row, has_id=True, is_open=self.is_open, is_atomic=True))
-        body = {"schema": ref(OPERATIONS)} | ({} if example is None else {"example": example})
+        body = {"schema": ref(ATOMIC)} | ({} if example is None else {"example": example})
         operation: JsonSchema = {
             "operationId": "operations",
             "summary": "Write several resources, all or none",
@@ -144,8 +148,8 @@ class Describer:
             return {}
         return {"security": [{}, {"bearer": []}] if has_public else [{"bearer": []}]}
 
-    def _operations(self, route: DeclaredRoute) -> JsonSchema:
-        found: JsonSchema = {}
+    def _operations(self, route: DeclaredRoute) -> dict[str, JsonSchema]:
+        found: dict[str, JsonSchema] = {}
         relationship = route.relationship
         declared = route.resource.methods if relationship is None else relationship.methods
         is_to_many = None if relationship is None else relationship.is_to_many
@@ -185,7 +189,6 @@ class Describer:
         }
         if relationship is not None and relationship.description:
             found["description"] = relationship.description
-        # Not as parameters of the path: Swagger UI shows those without their names.
         ids = [] if route.shape is Shape.COLLECTION else [ref(id_parameter(resource), "parameters")]
         parameters = ids + list(parameter_refs(row.accepts, shown, linkage))
         if parameters:
@@ -232,6 +235,33 @@ class Describer:
         if purpose.action == "update" and purpose.answer and not self.is_open:
             found["204"] = response(204, {})
         return found
+
+
+def operations(paths: Paths) -> Iterator[JsonSchema]:
+    """Yield the operations of paths, without the other members of a path."""
+    for item in paths.values():
+        for name, member in item.items():
+            if name in OPERATIONS:
+                yield member
+
+
+def _with_shared_parameters(operations: dict[str, JsonSchema]) -> JsonSchema:
+    """Return the operations of a path, with the parameters that all of them have at the path."""
+    if len(operations) < 2:
+        return operations
+    listed = [one.get("parameters", []) for one in operations.values()]
+    shared = [one for one in listed[0] if all(one in others for others in listed)]
+    if not shared:
+        return operations
+    found: JsonSchema = {"parameters": shared}
+    for name, operation in operations.items():
+        own = [one for one in operation.get("parameters", []) if one not in shared]
+        found[name] = {
+            member: own if member == "parameters" else value
+            for member, value in operation.items()
+            if member != "parameters" or own
+        }
+    return found
 
 
 def _declared_routes(resource: Resource) -> Iterator[DeclaredRoute]:

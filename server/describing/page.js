@@ -30,6 +30,18 @@ function show(spec) {
   });
 }
 
+// The viewer shows parameters of a path without their names.
+function withOwnParameters(whole) {
+  for (const item of Object.values(whole.paths)) {
+    const shared = item.parameters ?? [];
+    delete item.parameters;
+    for (const operation of Object.values(item).filter(isOperation)) {
+      operation.parameters = [...shared, ...(operation.parameters ?? [])];
+    }
+  }
+  return whole;
+}
+
 // The operations of a tag, with the components that they refer to.
 function partOf(whole, tag) {
   const paths = {};
@@ -75,7 +87,7 @@ function showParts(whole) {
 async function start() {
   const response = await fetch(url);
   if (!response.ok) throw new Error(`${url}: ${response.status}`);
-  const whole = await response.json();
+  const whole = withOwnParameters(await response.json());
   document.title = whole.info.title;
   if (Object.keys(whole.paths).length > MANY_PATHS) showParts(whole);
   else show(whole);

@@ -129,6 +129,31 @@ def test_every_route_of_the_table_is_described() -> None:
         assert set(paths[str(shape)]) == rows
 
 
+def test_parameters_of_all_operations_of_a_path_are_those_of_the_path() -> None:
+    paths = described(built_in())["paths"]
+    shown = {
+        name: [one["$ref"].rpartition("/")[2] for one in _parameters(member)]
+        for name, member in paths["/users/{id}/relationships/computers"].items()
+    }
+    assert shown == {
+        "parameters": ["id.bigint"],
+        "get": ["page", "computers.linkage", "fields"],
+        "post": [],
+        "patch": ["page", "computers.linkage", "fields"],
+        "delete": [],
+    }
+    assert {name: len(_parameters(member)) for name, member in paths["/groups"].items()} == {
+        "parameters": 2,
+        "get": 3,
+        "post": 0,
+    }
+    assert "parameters" not in paths["/"]
+
+
+def _parameters(member: Any) -> Any:
+    return member if isinstance(member, list) else member.get("parameters", [])
+
+
 def test_operations_are_those_that_the_declarations_allow(document: dict[str, Any]) -> None:
     limited = msgspec.structs.replace(
         THING,
@@ -137,7 +162,7 @@ def test_operations_are_those_that_the_declarations_allow(document: dict[str, An
         relationships=(ToMany("parts", THING.type, foreign_key="parent_id", methods=frozenset({"read", "add"})),),
     )
     found = described(Catalog([limited]), admin_port=1, openapi=False)["paths"]
-    shown = {path: sorted(item) for path, item in found.items()}
+    shown = {path: sorted(set(item) - {"parameters"}) for path, item in found.items()}
     assert shown == {
         "/": ["get"],
         "/things": ["get"],
@@ -146,7 +171,7 @@ def test_operations_are_those_that_the_declarations_allow(document: dict[str, An
         "/things/{id}/relationships/parts": ["get", "post"],
     }
     assert set(document["paths"]["/things/{id}/relationships/maker"]) == {"get"}
-    assert all(set(item) <= {"get"} for item in described(built_in(), read_only=True)["paths"].values())
+    assert all(set(item) <= {"parameters", "get"} for item in described(built_in(), read_only=True)["paths"].values())
 
 
 def test_fields_are_told_apart(document: dict[str, Any]) -> None:
@@ -358,11 +383,17 @@ def test_operations_that_need_a_token_say_so(tmp_path: Any) -> None:
     catalog = Catalog([Resource("a", "/a", "a", access=(Allow(HR, "update"), Allow(lambda _: True, "read")))])
     document = described(catalog, auth_secret_file=tmp_path / "secret", auth_audience="us")
     assert document["components"]["securitySchemes"] == {"bearer": {"type": "http", "scheme": "bearer"}}
-    assert document["paths"]["/a"]["get"]["security"] == [{}, {"bearer": []}]
+    # Most operations need none: those of the server itself.
+    assert document["security"] == [{}, {"bearer": []}]
+    assert "security" not in document["paths"]["/a"]["get"]
     assert document["paths"]["/a/{id}"]["patch"]["security"] == [{"bearer": []}]
     refusal = document["paths"]["/a"]["get"]["responses"]["4XX"]["$ref"].rpartition("/")[2]
     assert "- 401: unauthenticated" in document["components"]["responses"][refusal]["description"]
-    assert "security" not in described(catalog)["paths"]["/a"]["get"]
+    assert "security" not in described(catalog)
+    path = {"get": {"operationId": "open", "responses": {"200": {"description": "Done."}}}}
+    custom = described(catalog, custom=[{"/open": path}], auth_secret_file=tmp_path / "secret", auth_audience="us")
+    assert custom["paths"]["/open"]["get"]["security"] == []
+    assert path["get"].keys() == {"operationId", "responses"}
 
 
 def test_custom_routes_that_describe_themselves() -> None:
