@@ -14,7 +14,7 @@ status, code and title of each class.
     ├── AuditUnavailable, AuditFailed   the audit log cannot be written
     ├── ResourceNotFound       the resource of the path does not exist; defined there
     └── DatabaseAnswer         the database refused a valid request, or could not answer it
-        ├── Conflict (NoFreeId), NotWritten, DatabaseRule, DatabaseForbids (MissingPrivilege)
+        ├── AmbiguousIds, Conflict (NoFreeId), NotWritten, DatabaseRule, DatabaseForbids (MissingPrivilege)
         ├── ValueRefused, BodyValueRefused, TooManyIncluded, TooManyRows, TooExpensive
         ├── Unavailable
         │   └── Busy, TooManyStreams, NotReady
@@ -180,6 +180,10 @@ class DatabaseRule(DatabaseAnswer):
         self.status = status
 
 
+class AmbiguousIds(DatabaseAnswer):
+    """Two rows have the same id, or an id is null. This is only possible if no constraint prevents it."""
+
+
 class NotWritten(DatabaseAnswer):
     """A trigger cancelled a write."""
 
@@ -274,6 +278,7 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     AuthUnavailable: ErrorRow(503, "auth_unavailable", "Authentication Unavailable"),
     Conflict: ErrorRow(409, "conflict", "Conflict"),
     NoFreeId: ErrorRow(409, "conflict", "Conflict"),
+    AmbiguousIds: ErrorRow(409, "ambiguous_ids", "Ambiguous Ids"),
     NotWritten: ErrorRow(409, "not_written", "Not Written"),
     DatabaseRule: ErrorRow(422, DatabaseRule.code, DatabaseRule.title),
     DatabaseForbids: ErrorRow(403, "database_forbids", "Database Forbids"),

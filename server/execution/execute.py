@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -34,13 +35,15 @@ from querybuild.sql.statement import Statement
 from serializers.errors import AnswerTooLarge
 from serializers.steps import ALONE
 from server.engine import Engine, PreparedRead, ReadShape
-from server.errors import TooManyIncluded, TooManyRows
+from server.errors import AmbiguousIds, TooManyIncluded, TooManyRows
 from server.execution.arguments import Arguments
 from server.execution.pacing import pause_collector, run_steps
 from server.execution.refusals import raise_refusal
 from server.postgres.connection import Connection
 from server.postgres.database import Database
 from server.postgres.driver_errors import PARSED, REFUSED
+
+log = logging.getLogger("server")
 
 FIRST_INCLUDED = 5000
 """How many included rows an answer without pages may have. With more rows it is streamed."""
@@ -248,15 +251,13 @@ def _computed(read: PreparedRead, rows: list[Sequence[Row]]) -> list[Sequence[Ro
     return [with_computed(node, node_rows) for (node, _), node_rows in zip(nodes(read.plan.node), rows, strict=True)]
 
 
-class AmbiguousIds(RuntimeError):
-    """Two rows have the same id, or an id is null. This is only possible if no constraint prevents it."""
-
-
 def ambiguous_ids(read: PreparedRead, id_value: object) -> AmbiguousIds:
-    """Return the error for an id that is not unique or is null."""
+    """Return the error for an id that is not unique or is null. The log tells whoever can mend it."""
     names = listed(map(quoted, read.ready.unenforced_keys))
-    what = "a row has no id" if id_value is None else f"there is another row beside that with the id {id_value}"
-    return AmbiguousIds(f"{what} where {names} is read: `waterspout check` tells which declaration it is")
+    what = "A row has no id" if id_value is None else f"There is another row beside that with the id {id_value}"
+    log.warning("%s where %s is read: `waterspout check` tells which declaration it is", what, names)
+    advice = "Exclude such rows by a filter. Whoever runs the server finds them by `waterspout check`."
+    return AmbiguousIds(f"{what} where {names} is read. {advice}")
 
 
 def _check_ids(read: PreparedRead, branch: Branch | None, rows: Sequence[Row]) -> None:

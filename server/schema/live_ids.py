@@ -136,7 +136,7 @@ def _warning(one: UnenforcedKey) -> str:
     names = "its ids unique and not null" if one.is_id else f"{_columns(one)} unique"
     return (
         f"{one.where}: no constraint of the {_name(one.table)} keeps {names}: an answer with a row that breaks this is "
-        "a 500; `waterspout check` looks for such rows"
+        "a 409; `waterspout check` looks for such rows"
     )
 
 

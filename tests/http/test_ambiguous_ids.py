@@ -100,7 +100,7 @@ async def test_columns_that_no_constraint_keeps_unique_are_a_warning(things_url:
     )
     assert schema.warnings == (
         f"resource “thing”: no constraint of the {kind} “{resource.table}” keeps its ids unique and not null: "
-        "an answer with a row that breaks this is a 500; `waterspout check` looks for such rows",
+        "an answer with a row that breaks this is a 409; `waterspout check` looks for such rows",
     )
     assert (schema.faults, found) == ((), ())
 
@@ -204,22 +204,22 @@ async def test_unique_ids_are_shown(shop: Api) -> None:
 
 async def test_an_id_of_two_rows_is_never_shown(shop: Api) -> None:
     await shop.sql(f"INSERT INTO rows (id, name, maker_id) VALUES {TWICE}")
-    assert await statuses(shop, READ) == dict.fromkeys(READ, (500, "internal_error"))
+    assert await statuses(shop, READ) == dict.fromkeys(READ, (409, "ambiguous_ids"))
 
 
 async def test_a_row_without_an_id_is_never_shown(shop: Api) -> None:
     await shop.sql(f"INSERT INTO rows (id, name, maker_id) VALUES {NULL}")
     lists = [path for path in READ if "/seen/2" not in path and "chosen" not in path and "page[size]=1&" not in path]
-    assert await statuses(shop, lists) == dict.fromkeys(lists, (500, "internal_error"))
+    assert await statuses(shop, lists) == dict.fromkeys(lists, (409, "ambiguous_ids"))
     page = await shop.get("/seen?page[size]=1&page[after]=")
-    assert page.status == 500
+    assert page.status == 409
 
 
 async def test_a_long_list_is_checked_before_its_first_byte(shop: Api) -> None:
     await shop.sql("INSERT INTO rows (id, name) SELECT n, 'a' FROM generate_series(1, 3000) n")
     assert len((await shop.get("/seen?page[size]=0")).document["data"]) == 3000
     await shop.sql("INSERT INTO rows (id, name) VALUES (7, 'b')")
-    assert (await shop.get("/seen?page[size]=0")).status == 500
+    assert (await shop.get("/seen?page[size]=0")).status == 409
     assert (await shop.get("/seen?page[size]=0&filter[name]=a")).status == 200
 
 
@@ -230,14 +230,17 @@ async def test_cursors_skip_no_row(shop: Api) -> None:
     while (answer := await shop.get(path)).status == 200:
         walked += answer.ids
         path = unquote(answer.document["links"]["next"])
-    assert (walked, answer.status) == (["1", "2"], 500)
+    assert (walked, answer.status) == (["1", "2"], 409)
 
 
-async def test_the_log_names_the_resource(shop: Api, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_error_and_the_log_name_the_resource(shop: Api, caplog: pytest.LogCaptureFixture) -> None:
     await shop.sql(f"INSERT INTO rows (id, name, maker_id) VALUES {TWICE}")
-    await shop.get("/seen")
+    answer = await shop.get("/seen")
     await asyncio.sleep(0)
-    assert "there is another row beside that with the id 2 where “seen” is read" in caplog.text
+    said = "There is another row beside that with the id 2 where “seen” is read"
+    assert f"{said}: `waterspout check`" in caplog.text
+    assert answer.errors[0]["detail"].startswith(f"{said}. Exclude such rows by a filter.")
+    assert (await shop.get("/seen?filter[id][isnot]=2")).document["data"] == []
 
 
 @pytest.fixture
@@ -254,7 +257,7 @@ async def test_the_reverse_side_of_a_to_one_is_unique(keepers: Api) -> None:
     paths = [*TO_ONE, "/keepers?page[size]=0&include=kept"]
     assert await statuses(keepers, paths) == dict.fromkeys(paths, (200, ""))
     await keepers.sql("INSERT INTO rows (id, maker_id) VALUES (2, 1)")
-    assert await statuses(keepers, paths) == dict.fromkeys(paths, (500, "internal_error"))
+    assert await statuses(keepers, paths) == dict.fromkeys(paths, (409, "ambiguous_ids"))
 
 
 async def test_check_reads_the_keys_of_a_to_one(keepers: Api) -> None:
