@@ -18,16 +18,19 @@ from querybuild.declarations.resource import Attribute
 from querybuild.declarations.types import JSON, JSONB
 from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, AttributeFault, ParameterError, nearest, quoted, shortened
+from querybuild.places import Pointers
 
 Refuse = Callable[[str, str], None]
 """Takes the name of an argument and a detail, and keeps the error."""
 
 
 class SentCall(msgspec.Struct, frozen=True, eq=False):
-    """A call with its values, in the order of the declared arguments."""
+    """A call with its values, in the order of the declared arguments. pointer: to the arguments, if they are in a
+    document."""
 
     call: Call
     values: tuple[Any, ...]
+    pointer: str | None = None
 
 
 def read_parameters(
@@ -37,7 +40,7 @@ def read_parameters(
     to errors. Other parameters are ignored here.
 
     >>> read_parameters(Function("film_count", arguments=(Attribute("year", INT),)), (("arg_year", "1999"),), 8, [])
-    SentCall(call=Call(function=function film_count, names=('year',), is_done=False), values=(1999,))
+    SentCall(call=Call(function=function film_count, names=('year',), is_done=False), values=(1999,), pointer=None)
     """
     sent: dict[str, str] = {}
 
@@ -53,19 +56,23 @@ def read_parameters(
 
 
 def read_members(
-    function: Function, members: Mapping[str, Any], pointer_of: Callable[[str], str], errors: list[ApiError]
+    function: Function, members: Mapping[str, Any], pointer: str, pointers: Pointers, errors: list[ApiError]
 ) -> SentCall:
-    """Read the arguments of the `meta` of a document. pointer_of: returns the pointer of a member. Appends
-    AttributeFault to errors."""
+    """Read the arguments in an object of a document. pointer: to the object. pointers: writes the pointers of the
+    errors. Appends AttributeFault to errors."""
 
     def refuse(name: str, detail: str) -> None:
-        errors.append(AttributeFault(detail, pointer=pointer_of(name)))
+        errors.append(AttributeFault(detail, pointer=pointers.member_pointer(pointer, name)))
 
-    return _read(function, members, read_attribute, refuse)
+    return _read(function, members, read_attribute, refuse, pointer)
 
 
 def _read(
-    function: Function, sent: Mapping[str, Any], read: Callable[[Attribute, Any], Any], refuse: Refuse
+    function: Function,
+    sent: Mapping[str, Any],
+    read: Callable[[Attribute, Any], Any],
+    refuse: Refuse,
+    pointer: str | None = None,
 ) -> SentCall:
     known = [argument.name for argument in function.arguments]
     for name in [one for one in sent if one not in known]:
@@ -82,7 +89,7 @@ def _read(
         except ValueFault as error:
             shown = "" if value is None else f", not {quoted(value) if isinstance(value, str) else _shown(value)}"
             refuse(argument.name, f"{quoted(argument.name)} must be {error}{shown}.")
-    return SentCall(Call(function, tuple(values)), tuple(values.values()))
+    return SentCall(Call(function, tuple(values)), tuple(values.values()), pointer)
 
 
 def _shown(value: Any) -> str:

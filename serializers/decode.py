@@ -16,7 +16,7 @@ from querybuild.declarations.json_texts import JsonFault, ParsedJson, check_valu
 from querybuild.errors import ApiError, IdConflict, quoted
 from querybuild.query import Change, DocumentKind, Identifier, Limits, LinkageChange, LinkMode
 from serializers.errors import InvalidDocument, MalformedJson
-from serializers.pointers import escape, member_pointer
+from serializers.pointers import META, escape, member_pointer
 
 _MAX_DIGITS = 40
 """More digits than any id has that is a whole number. An exponent may stand for millions of them."""
@@ -91,7 +91,7 @@ def decode_meta(body: bytes, errors: list[ApiError], limits: Limits) -> dict[str
     meta = document.get("meta", {}) if isinstance(document, dict) else None
     if isinstance(meta, dict):
         return meta
-    pointer = "/meta" if isinstance(document, dict) else ""
+    pointer = META if isinstance(document, dict) else ""
     errors.append(InvalidDocument("The document must be an object whose `meta` is an object.", pointer=pointer))
     return None
 

@@ -9,6 +9,8 @@ from querybuild.planning.changes import PlannedWrite
 MAX_CHARACTERS = 8192
 """The longest pointer in an answer."""
 
+META = "/meta"
+
 
 def escape(name: str) -> str:
     """A member name as a reference token."""

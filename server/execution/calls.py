@@ -25,9 +25,6 @@ from server.postgres.database import Database
 
 Result = TypeVar("Result")
 
-ARGUMENTS = "/meta"
-"""The pointer to the arguments in a document."""
-
 _MAY_EXECUTE = "SELECT has_function_privilege($1::int8::oid, 'EXECUTE')"
 
 
@@ -97,7 +94,7 @@ async def _write(
     committing: Callable[[], None],
 ) -> Result:
     await check_privilege(database, sent.call.function)
-    return await answer_refusals(database.write(work, committing=committing), ARGUMENTS)
+    return await answer_refusals(database.write(work, committing=committing), sent.pointer)
 
 
 async def _fetch_value(connection: Connection, sent: SentCall, engine: Engine) -> str | None:

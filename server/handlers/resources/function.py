@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,12 +14,12 @@ from querybuild.declarations.function import RESULT, Call, Function
 from querybuild.errors import ApiError, not_allowed, quoted, release_frames
 from querybuild.parse import split_pairs
 from querybuild.planning.context import check_action
+from serializers import pointers
 from serializers.decode import decode_meta
 from serializers.objects import MetaDocument
-from serializers.pointers import member_pointer
 from server.engine import ReadShape
 from server.execution.arguments import Arguments
-from server.execution.calls import ARGUMENTS, answer_refusals, check_privilege, read_value, write_rows, write_value
+from server.execution.calls import answer_refusals, check_privilege, read_value, write_rows, write_value
 from server.execution.execute import ReadResult
 from server.handlers.auditing import AuditedHandler, Target
 from server.handlers.reading import Reading
@@ -81,7 +80,7 @@ class FunctionHandler(AuditedHandler):
         meta = decode_meta(self.take_body(), errors, self.engine.limits)
         if meta is None:
             return SentCall(Call(self.function), ())
-        return read_members(self.function, meta, partial(member_pointer, ARGUMENTS), errors)
+        return read_members(self.function, meta, pointers.META, pointers, errors)
 
     def _plan_rows(self, sent: SentCall, errors: list[ApiError]) -> Called | None:
         return self._with_read(sent, sent.call, sent.values, errors)
