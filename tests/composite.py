@@ -7,6 +7,9 @@ ids have two texts, and to tags, whose ids are numbers.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from waterspout import INT, TEXT, Attribute, Catalog, Id, Link, Resource, ToMany, ToOne
 
 DDL = """
@@ -155,3 +158,8 @@ INSERT INTO shop.tags (name) VALUES ('t1'), ('t2');
 INSERT INTO shop.line_labels VALUES (1, 'tea', 'at', '1'), (1, 'tea', 'a,t', '\'), (2, 'ä,\', 'a,t', '\');
 INSERT INTO shop.line_tags VALUES (1, 1, 'tea'), (2, 1, 'tea'), (1, 2, 'tea');
 """
+
+
+def join_id(parts: Sequence[str]) -> str:
+    """Return the text of an id with these parts."""
+    return ",".join([re.sub(r"([\\,])", r"\\\1", part) for part in parts])

@@ -9,7 +9,6 @@ It must not know: resources, requests.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -20,7 +19,7 @@ from querybuild.declarations.types import ColumnType
 from querybuild.declarations.values import ValueFault
 
 _PARTS = re.compile(r"(?:^|,)((?:[^\\,]|\\[\\,])*)", re.DOTALL)
-_ESCAPED, _SPECIAL = re.compile(r"\\(.)", re.DOTALL), re.compile(r"([\\,])")
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 class Referenced(msgspec.Struct, frozen=True):
@@ -74,15 +73,6 @@ def split_id(text: str) -> list[str] | None:
     """
     parts: list[str] = _PARTS.findall(text)
     return [_ESCAPED.sub(r"\1", part) for part in parts] if ",".join(parts) == text else None
-
-
-def join_id(parts: Sequence[str]) -> str:
-    r"""Return the text of an id.
-
-    >>> join_id(["10248", "a,b"])
-    '10248,a\\,b'
-    """
-    return ",".join([_SPECIAL.sub(r"\\\1", part) for part in parts])
 
 
 def id_parts(value: Any, key: Key) -> list[str]:

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from querybuild.declarations.keys import join_id
 from querybuild.planning import planner
 from tests import composite
+from tests.composite import join_id
 from tests.property.served import NO_CRITERIA, Served, ruled, served
 from waterspout import BIGINT, INT, TEXT, Catalog, Id, Link, Resource, ToMany, ToOne
 

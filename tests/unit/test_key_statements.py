@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from querybuild.declarations.keys import Key, Referenced, composite_type, join_id, split_id
+from querybuild.declarations.keys import Key, Referenced, composite_type, split_id
 from querybuild.declarations.types import INT, TEXT
 from querybuild.declarations.values import ValueFault
 from querybuild.planning.changes import plan_write
@@ -17,7 +17,7 @@ from querybuild.sql.keys import columns_of, is_any_key, is_key, is_no_key, key_p
 from querybuild.sql.modify import compile_write
 from querybuild.sql.select import compile_read
 from serializers import pointers
-from tests.composite import CATALOG
+from tests.composite import CATALOG, join_id
 from tests.planning import LIMITS, parsed
 
 NUMBERS = Key(("a", "b"), (INT, INT))
