@@ -68,6 +68,8 @@ PARTITION_KEY = """CASE WHEN c.relkind = 'p' THEN (
 """For pg_class `c`: the columns that every unique index must include. With a null in it, no unique index is
 possible."""
 
+# cancels_writes counts internal triggers too: until PostgreSQL 14 a trigger of a partitioned table is one of its
+# partitions. Those of constraints are AFTER triggers.
 # allowed_writes: the bits of pg_relation_is_updatable, with triggers and rules. A table with inheriting tables shows
 # their rows as its own, and none of its own indexes covers these.
 _TABLES = f"""
@@ -89,8 +91,8 @@ SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name, c.relkind::te
            AS is_quiet,
        c.relkind <> 'r' OR c.relrowsecurity OR EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid)
        OR EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid)
-       OR EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D'
-                  AND t.tgtype & 3 = 3) AS cancels_writes
+       OR EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgenabled <> 'D' AND t.tgtype & 3 = 3)
+           AS cancels_writes
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY($1::oid[])
 """
 
