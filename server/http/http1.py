@@ -1,9 +1,5 @@
 """Speaks HTTP/1.1 on one connection (RFC 9112). What comes in: bytes. What goes out: requests for tornado's handlers,
-one at a time, and the bytes of their answers.
-
-llhttp, through httptools, parses headers and chunks in its strict mode. Request lines are parsed here, because llhttp
-refuses unknown methods, which a handler answers with 405, and targets with bytes beyond ASCII. llhttp sees one request
-at a time: bytes behind a request are kept until that request is answered.
+one at a time, and the bytes of their answers. Bytes behind a request are kept until that request is answered.
 
 It must not know: routes, documents, how long anything may take.
 """
@@ -18,13 +14,12 @@ import time
 from collections.abc import Awaitable
 from http import HTTPStatus
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from tornado.httputil import HTTPInputError, HTTPMessageDelegate, RequestStartLine
+from httptools import HttpParserError
+from tornado.httputil import HTTPInputError, HTTPMessageDelegate
 
 from server.http.answering import Exchange, bare_answer, closed_future, fail
-from server.http.headers import Headers, usual_name
+from server.http.message import EMPTY_LINES, END, Message, Refused, without_empty_lines
 from server.http.owner import ConnectionOwner, Peer
-from server.http.request_line import EMPTY_LINES, REQUEST_LINE, Refused, status_for, without_empty_lines
 
 KEPT_BYTES = 65_536
 """How many bytes behind a request are kept while it is at work. At more, the connection stops reading."""
@@ -39,18 +34,11 @@ DISCARDED_BYTES = 2**24
 SHORT_BODY_BYTES = 65_536
 """Up to this size an unwanted body is read and discarded, to keep the connection."""
 
-FED_BYTES, FED_TIMES = 16_384, 2000
-"""For chunked bodies: how many bytes the parser is fed at once, and its steps in one turn of the loop. Megabytes in
-chunks of one byte, or of empty lines, take millions of steps. Other requests must get their turn meanwhile."""
-
 LINGER_SECONDS = 2.0
 """How long bytes are still read and discarded after the last answer. A socket that is closed with unread bytes is
 reset, and the client loses the answer."""
 
-END = b"\r\n\r\n"
-NO_TAIL = bytes(len(END) - 1)
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_PREFACES = {"HTTP/1.0": b"POST / HTTP/1.0", "HTTP/1.1": b"POST / HTTP/1.1"}
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 JOINING, HEAD, BODY, ANSWER, LAST = "joining", "head", "body", "answer", "last"
@@ -87,14 +75,9 @@ class Connection(asyncio.Protocol):
         self._exchange: Exchange | None = None
         self._delegate: HTTPMessageDelegate | None = None
         self._is_handler_busy = False
-        # How many bytes of the body are missing, -1 for a chunked body.
-        self._body_bytes_left = 0
+        # The request whose body is read.
+        self._message: Message | None = None
         self._expects = False
-        self._parser: HttpRequestParser | None = None
-        self._headers: Headers | None = None
-        self._tail = NO_TAIL
-        self._pieces: list[bytes] = []
-        self._trailer_bytes = 0
         self._is_write_blocked = False
         self.blocked_at = float("-inf")
         self._drained: list[asyncio.Future[None]] = []
@@ -123,7 +106,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         exchange, delegate = self._exchange, self._delegate
         self._phase, self._exchange, self._delegate, self._kept = LAST, None, None, b""
-        self._is_write_blocked, self._parser = False, None
+        self._is_write_blocked, self._message = False, None
         self._cancel_pause_timer()
         self.owner.on_connection_lost(self)
         for future in self._drained:
@@ -230,130 +213,54 @@ class Connection(asyncio.Protocol):
             return b""
         # Set before the handler runs: it may answer at once, and the answer depends on what is kept.
         self._kept = rest = data[end:]
-        self._begin(data[:end])
+        self._start(Message(data[:end]), end)
         return rest
 
-    def _begin(self, head: bytes) -> None:
-        """Begin a request whose head is complete. Raises Refused, HttpParserError."""
-        line = REQUEST_LINE.match(head)
-        if line is None:
-            raise Refused(status_for(head))
+    def _start(self, message: Message, head_bytes: int) -> None:
+        """Start the handler of a request whose head is complete. Raises Refused."""
+        line, headers = message.line, message.headers
         self._empty_lines = 0
-        method, target, minor = line.groups()
-        version = "HTTP/1.0" if minor == b"0" else "HTTP/1.1"
-        headers = self._headers = Headers()
-        parser = HttpRequestParser(self)
-        try:
-            parser.feed_data(_PREFACES[version] + head[line.end(3) :])
-        except HttpParserUpgrade:
-            # No other protocol is supported: it is a request like any other.
-            pass
-        finally:
-            self._headers = None
-        has_body = self._frame(headers, version, parser)
-        started = RequestStartLine(method.decode("ascii"), target.decode("latin-1"), version)
-        self._start(started, headers, len(head), has_body=has_body)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Called by the parser. Trailers, which come after the head, are ignored."""
-        headers = self._headers
-        if headers is not None:
-            text, line = usual_name(name), value.decode("latin-1").strip(" \t")
-            if text in headers.by_name:
-                headers.add(text, line)
-            else:
-                headers.by_name[text] = [line]
-
-    def _frame(self, headers: Headers, version: str, parser: HttpRequestParser) -> bool:
-        """Find the length of the body. Returns whether one is announced. llhttp has refused two lengths, and a length
-        with chunks. parser: for the chunks. Raises Refused. Source: RFC 9112, 6.1, 6.3."""
-        self._body_bytes_left = 0
-        if "Transfer-Encoding" in headers.by_name:
-            is_clear = headers["Transfer-Encoding"].lower() == "chunked" and version == "HTTP/1.1"
-            if not is_clear or parser.should_upgrade():
-                raise Refused(HTTPStatus.BAD_REQUEST)
-            self._parser, self._body_bytes_left, self._tail, self._trailer_bytes = parser, -1, NO_TAIL, 0
-            return True
-        if "Content-Length" in headers.by_name:
-            self._body_bytes_left = int(headers["Content-Length"])
-            return True
-        return False
-
-    def _start(self, line: RequestStartLine, headers: Headers, head_bytes: int, *, has_body: bool) -> None:
         began_at = time.monotonic() if self.head_since is None else self.head_since
         self.waits_since = self.head_since = None
-        self._exchange = exchange = Exchange(self, line, headers, began_at, head_bytes, has_body=has_body)
+        self._exchange = exchange = Exchange(self, line, headers, began_at, head_bytes, has_body=message.has_body)
         try:
             delegate = self._delegate = self.owner.route(exchange, line, headers)
         except HTTPInputError:
             self._exchange = None
             raise Refused(HTTPStatus.BAD_REQUEST) from None
-        if self._body_bytes_left == 0:
+        if message.body_bytes_left == 0:
             self._phase = ANSWER
             delegate.headers_received(line, headers)
             delegate.finish()
             return
-        self._phase = BODY
+        self._phase, self._message = BODY, message
         expects = "Expect" in headers.by_name and line.version == "HTTP/1.1"
         self._expects = expects and headers["Expect"].lower() == "100-continue"
         self._wait_for_handler(delegate.headers_received(line, headers))
 
     def _read_body(self, data: bytes) -> bytes:
         """Return the bytes behind the body. Raises Refused, HttpParserError."""
-        if self._body_bytes_left > 0:
-            piece, data = data[: self._body_bytes_left], data[self._body_bytes_left :]
-            self._body_bytes_left -= len(piece)
-        else:
-            piece, data = self._read_chunks(data)
+        message = self._message
+        assert message is not None
+        piece, data = message.read_body(data, self.owner.head_bytes)
         self._kept = data
         ready: Awaitable[None] | None = None
         if piece and self._exchange is not None:
             assert self._delegate is not None
             ready = self._delegate.data_received(piece)
-        if ready is None and data and self._body_bytes_left:
+        if ready is None and data and message.body_bytes_left:
             ready = asyncio.sleep(0)
         self._wait_for_handler(ready)
-        if self._body_bytes_left == 0 and not self._is_handler_busy:
+        if message.body_bytes_left == 0 and not self._is_handler_busy:
             self._end_body()
         return data
-
-    def _read_chunks(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return the content of the chunks, and the bytes not read: those behind the body, or those left for the next
-        turn. A chunked body ends with an empty line. The parser is fed up to the next empty line at most, so that it
-        never sees the next request. Raises Refused, HttpParserError."""
-        assert self._parser is not None
-        # Searched in place: in a body of empty lines, a copy of the rest at each of them would take seconds.
-        tail_bytes, pieces = len(NO_TAIL), self._pieces
-        text, at, fed = self._tail + data, tail_bytes, 0
-        view = memoryview(text)
-        while at < len(text) and self._body_bytes_left and fed + len(pieces) < FED_TIMES:
-            found = text.find(END, at - tail_bytes, at + FED_BYTES)
-            end = min(at + FED_BYTES, len(text)) if found < 0 else found + len(END)
-            self._parser.feed_data(view[at:end])
-            at, fed = end, fed + 1
-        self._tail, rest = text[at - tail_bytes : at], text[at:]
-        piece = b"".join(pieces)
-        pieces.clear()
-        # Bytes without content are trailers, which the parser keeps.
-        self._trailer_bytes = 0 if piece else self._trailer_bytes + len(data) - len(rest)
-        if self._trailer_bytes > self.owner.head_bytes:
-            raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        return piece, rest
-
-    def on_body(self, piece: bytes) -> None:
-        """Called by the parser."""
-        self._pieces.append(piece)
-
-    def on_message_complete(self) -> None:
-        """Called by the parser."""
-        self._body_bytes_left = 0
 
     def _end_body(self) -> None:
         if self._exchange is None:
             self._await_request()
             return
         assert self._delegate is not None
-        self._phase, self._parser = ANSWER, None
+        self._phase, self._message = ANSWER, None
         self._delegate.finish()
 
     def _wait_for_handler(self, ready: Awaitable[None] | None) -> None:
@@ -373,7 +280,7 @@ class Connection(asyncio.Protocol):
         if self._expects and exchange is not None and not (exchange.is_begun or self._kept):
             self._expects = False
             self.transport.write(CONTINUE)
-        if self._phase is BODY and self._body_bytes_left == 0:
+        if self._message is not None and self._message.body_bytes_left == 0:
             self._end_body()
         self._read_kept()
 
@@ -391,7 +298,8 @@ class Connection(asyncio.Protocol):
     @property
     def can_drain_body(self) -> bool:
         """Whether the rest of the body is short enough to be read and discarded."""
-        return self._phase is not BODY or (0 <= self._body_bytes_left <= SHORT_BODY_BYTES and not self._expects)
+        message = self._message
+        return message is None or (0 <= message.body_bytes_left <= SHORT_BODY_BYTES and not self._expects)
 
     @property
     def unread_bytes(self) -> int:
@@ -447,8 +355,7 @@ class Connection(asyncio.Protocol):
             self.waits_since = time.monotonic()
 
     def _await_request(self) -> None:
-        self._phase = HEAD
-        self._parser = None
+        self._phase, self._message = HEAD, None
         self.waits_since = time.monotonic()
 
     # the end of the connection
@@ -470,7 +377,7 @@ class Connection(asyncio.Protocol):
 
     def _end(self, *, is_clean: bool) -> None:
         """End the connection. is_clean: whether no unread bytes can follow. They would reset the connection."""
-        self._phase, self._kept = LAST, b""
+        self._phase, self._message, self._kept = LAST, None, b""
         self.waits_since = self.head_since = None
         if is_clean or self.transport.is_closing():
             self.transport.close()
