@@ -405,7 +405,8 @@ def _embedded_url(given: Path | None, say: Callable[[str], None], cleanup: ExitS
     data_dir = given or embedded.default_data_dir()
     if not creates and not embedded.has_cluster(data_dir):
         raise StartError(
-            f"there is no database in {data_dir}: `waterspout serve` makes one, or name another folder with --data-dir"
+            f"there is no embedded database in {data_dir}: `waterspout serve` makes one, --data-dir names another "
+            "folder, and --database-url your own database"
         )
     try:
         with step("starting PostgreSQL"):

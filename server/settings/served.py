@@ -11,6 +11,8 @@ BUILT_IN = (
 )
 _OWN = "Check that database_url names their database. waterspout inspect prints declarations for the tables of another."
 
+_EMBEDDED = "This is the embedded database. Name their own with --database-url, or create the tables with --migrations."
+
 
 def is_built_in(settings: Settings) -> bool:
     """Return whether the built-in resources are served."""
@@ -24,7 +26,8 @@ def built_in_hint(settings: Settings) -> str:
 
 def misfit(faults: Iterable[str], settings: Settings) -> StartError:
     """Return the error of declarations that do not fit the database. faults: a line for each."""
-    hint = BUILT_IN if is_built_in(settings) else _OWN
+    of_user = _EMBEDDED if settings.database_url is None else _OWN
+    hint = BUILT_IN if is_built_in(settings) else of_user
     return StartError("\n".join(("the declarations do not fit the database:", *faults, hint)))
 
 

@@ -101,7 +101,8 @@ def _load_file(path: Path) -> ModuleType:
     if path.stem in OWN_PACKAGES:
         raise StartError(f"{path} has the name of a package of the server: rename the file")
     if not path.is_file():
-        raise StartError(f"there is no file {path} to take resources from")
+        near = nearest(path.name, [one.name for one in path.parent.glob("*.py")])
+        raise StartError(f"there is no file {path} to take resources from.{near}")
     name = f"_waterspout_resources_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None

@@ -261,7 +261,8 @@ def test_dumps_are_only_for_the_embedded_database(given: Path) -> None:
 def test_commands_that_only_read_create_no_database(folder: Path, command: tuple[str, ...]) -> None:
     path = folder / "nowhere"
     assert refused(*command, "--data-dir", path) == (
-        f"Error: there is no database in {path}: `waterspout serve` makes one, or name another folder with --data-dir"
+        f"Error: there is no embedded database in {path}: `waterspout serve` makes one, --data-dir names another "
+        "folder, and --database-url your own database"
     )
     assert list(folder.iterdir()) == []
 

@@ -119,7 +119,9 @@ def test_a_rule_that_does_not_fit_is_reported(folder: Path, name: str) -> None:
 
 
 def test_a_missing_module(folder: Path) -> None:
-    assert told("shop.py") == "there is no file shop.py to take resources from"
+    assert told("shop.py") == "there is no file shop.py to take resources from."
+    write(folder / "shops.py", "")
+    assert told(f"{folder}/shop.py").endswith("/shop.py to take resources from. Did you mean “shops.py”?")
     missing = "there is no module {}: expected package.module:name, or the path of a .py file"
     assert told("shop") == missing.format("shop")
     assert told("of_a_test.shop:CATALOG") == missing.format("of_a_test")

@@ -12,6 +12,7 @@ import pytest
 from asyncpg import exceptions as pg
 
 from server.settings import Settings, StartError
+from server.settings.served import misfit
 from server.startup.start import connected, say
 from server.startup.unreachable import unreachable
 
@@ -99,3 +100,20 @@ def test_what_to_do_about_a_failed_connection(error: Exception, advice: str) -> 
     assert "s3cr3t" not in told
     # The embedded database has no setting that could be wrong.
     assert unreachable(error, url, is_of_user=False) == told.rpartition("; ")[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ({}, "These are the built-in resources."),
+        ({"resources": "shop.py"}, "This is the embedded database. Name their own with --database-url"),
+        (
+            {"resources": "shop.py", "database_url": "postgresql:///shop"},
+            "Check that database_url names their database.",
+        ),
+    ],
+)
+def test_what_to_do_about_declarations_that_do_not_fit(given: Any, hint: str) -> None:
+    lines = str(misfit(["a fault"], Settings(**given))).splitlines()
+    assert lines[1] == "a fault"
+    assert lines[2].startswith(hint)
