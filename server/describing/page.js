@@ -30,13 +30,16 @@ function show(spec) {
   });
 }
 
-// The viewer shows parameters of a path without their names.
+// The viewer shows parameters of a path without their names. The id comes first, what to include and show last.
 function withOwnParameters(whole) {
+  const resolved = (one) => (one.$ref ? whole.components.parameters[one.$ref.split("/")[3]] : one);
+  const isInPath = (one) => resolved(one).in === "path";
   for (const item of Object.values(whole.paths)) {
     const shared = item.parameters ?? [];
     delete item.parameters;
     for (const operation of Object.values(item).filter(isOperation)) {
-      operation.parameters = [...shared, ...(operation.parameters ?? [])];
+      const own = operation.parameters ?? [];
+      operation.parameters = [...shared.filter(isInPath), ...own, ...shared.filter((one) => !isInPath(one))];
     }
   }
   return whole;
