@@ -42,6 +42,7 @@ from querybuild.sql.keys import (
     key_value,
     shown_key,
 )
+from querybuild.sql.locks import lock_clause
 from querybuild.sql.statement import Statement
 
 ROW, KEYS = Slot("row"), Slot("keys")
@@ -99,7 +100,7 @@ def _lock_related(link: LinkWrite) -> Statement:
         joined = "{} OR {}" if link.mode == "replace" else "{} AND {}"
         meant = Template(joined, meant, is_key(of, key, binds(ROW)))
     query = query.where(one_of(link.rows, meant, binds)).orderby(*map(of, id_key.columns))
-    sql = query.get_sql() + LockStrength.NO_KEY_UPDATE.clause(link.target)
+    sql = query.get_sql() + lock_clause(LockStrength.NO_KEY_UPDATE, link.target)
     return Statement(sql, binds.slots, decides_again(link.rows))
 
 
@@ -163,7 +164,7 @@ def _lock_linked(link: LinkWrite) -> Statement:
     query = PostgreSQLQuery.from_(rows).select(shown_key(of, key), NullValue())
     meant = is_any_key(of, key, binds.request(link.slot))
     query = query.where(one_of(link.rows, meant, binds)).orderby(*map(of, key.columns))
-    sql = query.get_sql() + LockStrength.KEY_SHARE.clause(link.target)
+    sql = query.get_sql() + lock_clause(LockStrength.KEY_SHARE, link.target)
     return Statement(sql, binds.slots, decides_again(link.rows))
 
 

@@ -33,6 +33,7 @@ from collections.abc import Sequence
 from pypika import PostgreSQLQuery
 
 from querybuild.declarations.keys import Key
+from querybuild.declarations.resource import Resource
 from querybuild.declarations.terms import Template
 from querybuild.planning.plan import Rows, Slot
 from querybuild.planning.writes.write_plan import LockStrength
@@ -40,6 +41,12 @@ from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import decides_again, is_writable, one_of, table
 from querybuild.sql.keys import is_any_key, shown_key
 from querybuild.sql.statement import Statement
+
+
+def lock_clause(strength: LockStrength, resource: Resource) -> str:
+    """Return ` FOR NO KEY UPDATE`, with the blank. Empty if PostgreSQL cannot lock the rows of the resource. PyPika
+    only has FOR UPDATE."""
+    return " FOR " + strength.name.replace("_", " ") if resource.abilities.locks_rows else ""
 
 
 def compile_check(checked: Rows) -> Statement:
@@ -70,5 +77,5 @@ def compile_locks(
     query = PostgreSQLQuery.from_(found).select(*[shown_key(of, key) for key in (id_key, *shown)])
     query = query.where(one_of(rows, Template(" OR ".join(["{}"] * len(tests)), *tests), binds))
     query = query.orderby(*map(of, id_key.columns))
-    sql = query.get_sql() + ("" if strength is None else strength.clause(rows.resource))
+    sql = query.get_sql() + ("" if strength is None else lock_clause(strength, rows.resource))
     return Statement(sql, binds.slots, strength is not None and decides_again(rows))

@@ -36,6 +36,7 @@ from querybuild.sql.clauses import (
 from querybuild.sql.free_ids import FreeIdStatements, compile_free_ids
 from querybuild.sql.keys import is_key, key_is_not_null, key_parts, shown_key
 from querybuild.sql.links import ROW, LinkStatements, compile_link
+from querybuild.sql.locks import lock_clause
 from querybuild.sql.pipelined_links import compile_pipelined
 from querybuild.sql.statement import Statement
 
@@ -348,7 +349,9 @@ def _lock_row(plan: WritePlan) -> Statement:
             index = 1 + node.read.index(sent.attribute)
             shown[index] = of_visible(plan.resource.table, shown[index], sent.target, binds)
     query = PostgreSQLQuery.from_(table(plan.resource)).select(*shown).where(_is_row(plan, binds))
-    return Statement(query.get_sql() + plan.lock_strength.clause(plan.resource), binds.slots, decides_again(plan.rows))
+    return Statement(
+        query.get_sql() + lock_clause(plan.lock_strength, plan.resource), binds.slots, decides_again(plan.rows)
+    )
 
 
 def _lock_named(rows: Rows, slot: int, referenced: Referenced | None = None) -> Statement:
@@ -359,7 +362,7 @@ def _lock_named(rows: Rows, slot: int, referenced: Referenced | None = None) -> 
     if referenced is not None:
         shown.append(key_is_not_null(found.field, Key(referenced.columns, ())))
     query = PostgreSQLQuery.from_(found).select(*shown, *is_writable(rows, binds))
-    sql = query.where(_named(rows, slot, binds)).get_sql() + LockStrength.KEY_SHARE.clause(rows.resource)
+    sql = query.where(_named(rows, slot, binds)).get_sql() + lock_clause(LockStrength.KEY_SHARE, rows.resource)
     return Statement(sql, binds.slots, decides_again(rows))
 
 
@@ -419,5 +422,5 @@ def _joined(assignment: Assignment, value: Term) -> Term:
     rows = table(owner)
     id_column = rows.field(owner.id.key.columns[0])
     query = PostgreSQLQuery.from_(rows).select(id_column).where(id_column == value)
-    locked = escaped_braces(query.get_sql() + LockStrength.KEY_SHARE.clause(owner))
+    locked = escaped_braces(query.get_sql() + lock_clause(LockStrength.KEY_SHARE, owner))
     return Template("COALESCE((" + locked + "),{})", value)

@@ -25,11 +25,6 @@ class LockStrength(IntEnum):
     UPDATE = 3
     """In addition, no other row can be made to refer to the row."""
 
-    def clause(self, resource: Resource) -> str:
-        """Return ` FOR NO KEY UPDATE`, with the blank. Empty if PostgreSQL cannot lock the rows of the resource. PyPika
-        only has FOR UPDATE."""
-        return " FOR " + self.name.replace("_", " ") if resource.abilities.locks_rows else ""
-
 
 class Assignment(msgspec.Struct, frozen=True):
     """A column of the written row and the slot of its value.
