@@ -100,6 +100,13 @@ class WithExamples(click.Command):
         self.format_epilog(ctx, formatter)
 
 
+def _flag_of(word: str) -> str:
+    """Return the flag that a value needs, if its form tells, or an empty text."""
+    if word.startswith(("postgresql://", "postgres://")):
+        return "--database-url"
+    return {".py": "--resources", ".toml": "--config"}.get(os.path.splitext(word)[1], "")
+
+
 def _users_of_flags(ctx: click.Context) -> dict[str, list[click.Command]]:
     """Return the long flags of all commands, each with its commands."""
     users: dict[str, list[click.Command]] = {}
@@ -149,6 +156,7 @@ class SettingsCommand(WithExamples):
                 formatter.write_dl(records)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = tuple(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -159,6 +167,13 @@ class SettingsCommand(WithExamples):
                 "the file of --config.",
                 ctx,
             ) from None
+        except click.UsageError as error:
+            own = {flag for one in self.get_params(ctx) for flag in one.opts}
+            needed = [flag for word in given if f"({word})" in error.message and (flag := _flag_of(word)) in own]
+            if not needed:
+                raise
+            # Without the argument, which may be a URL with a password.
+            raise click.UsageError(f"an argument lacks its flag: write {needed[0]} before it", ctx) from None
 
 
 class Group(WithExamples, click.Group):
@@ -176,6 +191,8 @@ class Group(WithExamples, click.Group):
         except click.UsageError as error:
             if get_close_matches(args[0], self.commands):
                 raise
+            if any(f"--{args[0]}" in one.opts for one in self.get_params(ctx)):
+                raise click.UsageError(f"{error.message} Did you mean '--{args[0]}'?", ctx) from None
             raise click.UsageError(f"{error.message} There are: {', '.join(self.commands)}.", ctx) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
