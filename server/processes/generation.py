@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
 
 import msgspec
 import uvloop
@@ -75,32 +78,43 @@ def _run(inherited: Inherited, settings: Settings, count: int, context: WorkerCo
         say(closed_line(closed))
     context.reports.loaded(settings.workers)
 
-    balance = Balance(SLOTS_PER_WORKER * settings.workers)
+    answer = partial(run_worker, listening, url, settings, declared, schema)
+    if settings.workers == 1:
+        exit_with_parent(parent_pipe, WORKER_SECONDS)
+        uvloop.run(answer(context))
+    else:
+        _run_workers(answer, context, listening, count, settings.workers, parent_pipe)
+
+
+def _run_workers(
+    answer: Callable[[WorkerContext], Coroutine[Any, Any, None]],
+    context: WorkerContext,
+    listening: Listening,
+    count: int,
+    max_count: int,
+    parent_pipe: ParentPipe,
+) -> None:
+    """Run each worker in its own process. answer: what a worker does. count: how many there are at first."""
+    balance = Balance(SLOTS_PER_WORKER * max_count)
 
     def work(_sockets: list[socket.socket], slot: int) -> None:
         balance.claim(slot)
-        uvloop.run(
-            run_worker(listening, url, settings, declared, schema, msgspec.structs.replace(context, balance=balance))
-        )
+        uvloop.run(answer(msgspec.structs.replace(context, balance=balance)))
 
     def on_exit(slot: int, pid: int) -> None:
         balance.free_slot(slot)
         context.reports.ended(pid)
 
-    if settings.workers == 1:
-        exit_with_parent(parent_pipe, WORKER_SECONDS)
-        uvloop.run(run_worker(listening, url, settings, declared, schema, context))
-    else:
-        workers.run(
-            listening.main,
-            count,
-            work,
-            stop_seconds=WORKER_SECONDS,
-            parent_pipe=parent_pipe,
-            on_exit=on_exit,
-            on_stop=listening.close,
-            max_count=settings.workers,
-        )
+    workers.run(
+        listening.main,
+        count,
+        work,
+        stop_seconds=WORKER_SECONDS,
+        parent_pipe=parent_pipe,
+        on_exit=on_exit,
+        on_stop=listening.close,
+        max_count=max_count,
+    )
 
 
 def _database_url(inherited: Inherited, settings: Settings) -> str:
