@@ -24,14 +24,9 @@ MAX_DIMENSIONS = 6
 def array(element: ColumnType, *, dimensions: int | None = None) -> ColumnType:
     """Return the type of arrays of these elements. Arrays of several dimensions are lists in lists; elements may be
     null. dimensions: how many a value that is not empty must have; None for any number."""
-    if not isinstance(element, ColumnType) or element.element is not None:
-        raise TypeError(f"array takes the type of its elements, such as array(TEXT), not {element!r}")
-    if dimensions is not None and not (isinstance(dimensions, int) and 1 <= dimensions <= MAX_DIMENSIONS):
-        raise TypeError(f"an array has 1 to {MAX_DIMENSIONS} dimensions, not {dimensions!r}")
+    _check_arguments(element, dimensions)
     if element.fields:
-        dimensions = dimensions or 1
-        if dimensions > 1:
-            raise TypeError("an array of a composite type has one dimension")
+        dimensions = 1
     shown = element.shown
 
     def check(items: list[Any]) -> list[Any]:
@@ -69,6 +64,15 @@ def array(element: ColumnType, *, dimensions: int | None = None) -> ColumnType:
         schema=_list_of(element.schema),
         written_schema=None if element.written_schema is None else _list_of(element.written_schema),
     )
+
+
+def _check_arguments(element: ColumnType, dimensions: int | None) -> None:
+    if not isinstance(element, ColumnType) or element.element is not None:
+        raise TypeError(f"array takes the type of its elements, such as array(TEXT), not {element!r}")
+    if dimensions is not None and not (isinstance(dimensions, int) and 1 <= dimensions <= MAX_DIMENSIONS):
+        raise TypeError(f"an array has 1 to {MAX_DIMENSIONS} dimensions, not {dimensions!r}")
+    if element.fields and dimensions not in (None, 1):
+        raise TypeError("an array of a composite type has one dimension")
 
 
 def _list_of(schema: JsonSchema) -> JsonSchema:

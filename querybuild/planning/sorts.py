@@ -73,10 +73,14 @@ class SortPlanner:
                 return ()
             alias = self._join(path, resource, alias, relationship).alias
             resource = self.catalog.target(relationship)
-        name = names[-1]
+        columns = self._sort_columns(key, names[-1], resource, alias)
+        return [OrderKey(one, key.is_descending, is_nullable or one.attribute.nullable) for one in columns]
+
+    def _sort_columns(self, key: SortKey, name: str, resource: Resource, alias: str) -> Sequence[ColumnRef]:
+        """Return the columns of the last name of a path: that of an attribute, or those of an id. name: the last
+        one. resource, alias: where the path leads to."""
         if name == "id":
-            id_columns = [ColumnRef(alias, one) for one in self.catalog.order_of(resource)]
-            return [OrderKey(one, key.is_descending, is_nullable) for one in id_columns]
+            return [ColumnRef(alias, one) for one in self.catalog.order_of(resource)]
         attribute = resource.attribute(name)
         if attribute is None or not attribute.is_sortable:
             self._refuse_sort(key, name, resource, resource.relationship(name))
@@ -87,7 +91,7 @@ class SortPlanner:
         if not attribute.type.has_order:
             self._refuse(key, f"{quoted(name)} is of a type that has no order.")
             return ()
-        return [OrderKey(ColumnRef(alias, attribute), key.is_descending, is_nullable or attribute.nullable)]
+        return [ColumnRef(alias, attribute)]
 
     def _sort_path(self, key: SortKey, resource: Resource) -> list[str]:
         """Return the names of a path. `group_id` at its end is `group.id`, unless there is an attribute `group_id`."""

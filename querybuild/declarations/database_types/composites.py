@@ -40,12 +40,7 @@ def composite(name: str, schema: str | None = None, /, **fields: ColumnType) -> 
     >>> composite("address", "library", street=TEXT, city=TEXT)
     address
     """
-    given: tuple[object, ...] = (name,) if schema is None else (name, schema)
-    if wrong := [one for one in given if not isinstance(one, str)]:
-        example = 'composite("address", street=TEXT)'
-        raise TypeError(f"composite takes the name of a type, such as {example}, not {wrong[0]!r}")
-    if not fields or not all(isinstance(one, ColumnType) for one in fields.values()):
-        raise TypeError(f'composite takes the types of its fields, such as composite("{name}", street=TEXT)')
+    _check_arguments(name, schema, fields)
     sql_type = ".".join([quote_ident(part) for part in (schema, name) if part is not None])
     writers = {field: _writer(one) for field, one in fields.items()}
     readers = {field: _reader(one) for field, one in fields.items()}
@@ -83,6 +78,14 @@ def composite(name: str, schema: str | None = None, /, **fields: ColumnType) -> 
         schema=_object(fields, lambda one: one.schema),
         written_schema=_object(fields, lambda one: one.written_schema or one.schema),
     )
+
+
+def _check_arguments(name: object, schema: object, fields: Mapping[str, object]) -> None:
+    if wrong := [one for one in (name, "" if schema is None else schema) if not isinstance(one, str)]:
+        example = 'composite("address", street=TEXT)'
+        raise TypeError(f"composite takes the name of a type, such as {example}, not {wrong[0]!r}")
+    if not fields or not all(isinstance(one, ColumnType) for one in fields.values()):
+        raise TypeError(f'composite takes the types of its fields, such as composite("{name}", street=TEXT)')
 
 
 def _object(fields: Mapping[str, ColumnType], schema_of: Callable[[ColumnType], JsonSchema]) -> JsonSchema:
