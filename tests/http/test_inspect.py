@@ -327,6 +327,26 @@ def test_a_type_in_the_hints_leaves_the_order_of_the_module(hard_url: str, tmp_p
     assert 0 < len(lines) <= 12, lines
 
 
+def test_views_without_a_known_key(database_url: str, tmp_path: Path) -> None:
+    """It proposes a column that can be an id, and the nearest one for a hint that names none."""
+    on_server(
+        database_url,
+        "CREATE VIEW a_report AS SELECT '{}'::jsonb AS body",
+        "CREATE VIEW sums AS SELECT '{}'::jsonb AS body, 'x' AS category",
+        "CREATE VIEW tops AS SELECT 'x' AS category",
+    )
+    hints = tmp_path / "hints.toml"
+    hints.write_text('[tables.tops]\nid = "catgory"\n')
+    code, text, _ = inspect(
+        database_url, "--only", "a_report", "--only", "sums", "--only", "tops", "--hints", str(hints)
+    )
+    lines = " ".join(text.replace("\n#", " ").split())
+    assert code == 0
+    assert "a_report: no column of the view can be an id: add the key of its rows" in lines
+    assert 'name one in the hints, in [tables.sums]: id = "category"' in lines
+    assert "id “catgory”, and it has no such column. Did you mean “category”?" in lines
+
+
 def test_checks_that_allow_no_value_do_not_hide_the_other_tables(database_url: str) -> None:
     on_server(database_url, "CREATE TABLE odds (id bigint PRIMARY KEY, few int CHECK (few >= 5 AND few <= 1))")
     inspected = {one.type: one for one in declarations(Settings(database_url=database_url, inspect=True)).catalog}

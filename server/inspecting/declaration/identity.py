@@ -14,7 +14,7 @@ from querybuild.declarations.id_types import NO_IDS
 from querybuild.declarations.resource import Id
 from querybuild.declarations.terms import quote_ident
 from querybuild.declarations.types import BIGINT, ColumnType
-from querybuild.errors import listed, quoted
+from querybuild.errors import listed, nearest, quoted
 from server.inspecting.catalog.model import VIEWS, Table, Type
 from server.inspecting.declaration.column_types import column_type_of
 from server.inspecting.hints import TableHints, quoted_key
@@ -43,7 +43,8 @@ def identity_of(table: Table, hints: TableHints) -> Identity | str:
         columns = columns if are_ids and table.kind != "p" else table.shown_key
     known = {column.name: column for column in table.columns}
     if unknown := [name for name in columns if name not in known]:
-        return f"the hints name its id {listed(map(quoted, unknown))}, and it has no such column"
+        near = nearest(unknown[0], known)
+        return f"the hints name its id {listed(map(quoted, unknown))}, and it has no such column.{near}"
     if not columns:
         return _no_key(table)
     if denied := [name for name in columns if not known[name].may_select]:
@@ -90,17 +91,15 @@ def _is_enforced(table: Table, columns: tuple[str, ...]) -> bool:
 def _no_key(table: Table) -> str:
     if not table.columns:
         return "it has no columns"
+    known = [column.name for column in table.columns if is_id_type(column.type)]
+    if table.kind in VIEWS and not known:
+        return f"no column of the {RELATION_KINDS[table.kind]} can be an id: add the key of its rows"
     if table.kind in VIEWS:
         place = quoted_key(table.full_name)
         return (
             f"no column of the {RELATION_KINDS[table.kind]} is known to be a key: name one in the hints, in "
-            f'[tables.{place}]: id = "{_first(table)}"'
+            f'[tables.{place}]: id = "{known[0]}"'
         )
     if table.has_children:
         return "other tables inherit from it, so that no index keeps its key unique: name its key in the hints"
     return "it has no key: add a primary key, or a unique index over columns that are NOT NULL"
-
-
-def _first(table: Table) -> str:
-    known = [column.name for column in table.columns if is_id_type(column.type)]
-    return (known or [table.columns[0].name])[0]
