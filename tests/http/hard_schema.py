@@ -611,20 +611,22 @@ RESOURCES = [
 # one, or drop it
 #
 # friends_of(integer): it returns a set of rows: if these have ids of a resource, name
-# its type; to publish it, write to the hints: [functions.friends_of] returns = "..."
+# its type; to publish it, write to the hints, in [functions.friends_of]: returns =
+# "..."
 #
 # ids_of_people(): it returns a set of integer: if these have ids of a resource, name
-# its type; to publish it, write to the hints: [functions.ids_of_people] returns = "..."
+# its type; to publish it, write to the hints, in [functions.ids_of_people]: returns =
+# "..."
 #
 # largest(integer[]): it is VARIADIC, and a route has a fixed number of arguments: write
 # one that takes an array
 #
 # ranked(): it returns a set of rows: if these have ids of a resource, name its type; it
 # is VOLATILE, so that it may write: if it only reads, make it STABLE; to publish it,
-# write to the hints: [functions.ranked] returns = "...", method = "POST"
+# write to the hints, in [functions.ranked]: returns = "..." and method = "POST"
 #
 # rename(integer, text): it is VOLATILE, so that it may write: if it only reads, make it
-# STABLE; to publish it, write to the hints: [functions.rename] method = "POST"
+# STABLE; to publish it, write to the hints, in [functions.rename]: method = "POST"
 #
 # rows_in(regclass): its argument “relation” is regclass, which no request can contain:
 # write one that takes a text and casts it

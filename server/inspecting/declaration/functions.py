@@ -195,7 +195,7 @@ def _open_questions(routine: Routine, returns: str, hints: FunctionHints, place:
         reasons.append("it is VOLATILE, so that it may write: if it only reads, make it STABLE")
         answers.append('method = "POST"')
     if reasons:
-        reasons.append(f"to publish it, write to the hints: [functions.{place}] {', '.join(answers)}")
+        reasons.append(f"to publish it, write to the hints, in [functions.{place}]: {' and '.join(answers)}")
     return reasons
 
 
