@@ -195,11 +195,10 @@ def create_below(resource: Resource, holder: str, api: Api) -> JsonSchema:
 
 
 def _written(resource: Resource, api: Api, *, on_create: bool, without: str = "") -> JsonSchema:
-    """Return the schema of the resource object of a POST or PATCH. without: a relationship that it does not have."""
-    given = api.set_by_rules(resource)
+    """Return the schema of the resource object of a POST or PATCH. without: a relationship that may be left out."""
+    given = {*api.set_by_rules(resource), without}
     written = [one for one in api.written_attributes(resource, on_create=on_create) if one.name not in given]
-    linked = api.written_relationships(resource, on_create=on_create)
-    relationships = [one for one in linked if one.name != without]
+    relationships = list(api.written_relationships(resource, on_create=on_create))
     required = [one.name for one in written if _is_required(one, on_create=on_create)]
     links = [one.name for one in relationships if on_create and _is_required_link(one) and one.name not in given]
     members: JsonSchema = {"type": {"const": resource.type}}
@@ -256,7 +255,7 @@ def _sent_linkage(relationship: Relationship) -> JsonSchema:
 
 
 def example_document(resource: Resource, api: Api, *, on_create: bool, without: str = "") -> dict[str, Any]:
-    """Return an example of the document of a POST or PATCH. without: a relationship that it does not have."""
+    """Return an example of the document of a POST or PATCH. without: a relationship that is left out."""
     written = list(api.written_attributes(resource, on_create=on_create))
     data: dict[str, Any] = {"type": resource.type}
     if not on_create:

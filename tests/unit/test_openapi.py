@@ -378,6 +378,22 @@ def test_it_shows_what_the_principal_may_see() -> None:
     assert "/staff/{id}/team" in for_eve["paths"]
 
 
+def test_a_create_below_an_owner_may_name_the_owner() -> None:
+    to_ones = (ToOne("whole", "whole", nullable=False), ToOne("other", "whole"))
+    part = Resource("part", "/parts", "parts", relationships=to_ones)
+    whole = Resource("whole", "/wholes", "wholes", relationships=(ToMany("parts", "part", foreign_key="whole_id"),))
+    components = described(Catalog([part, whole]))["components"]
+    named = {"type": "part", "relationships": {"whole": {"data": {"type": "whole", "id": "1"}}}}
+    for name, data, is_valid in (
+        ("part.create", {"type": "part"}, False),
+        ("part.create", named, True),
+        ("part.create.whole", {"type": "part"}, True),
+        ("part.create.whole", named, True),
+    ):
+        schema = {"$ref": f"#/components/schemas/{name}", "components": components}
+        assert jsonschema_rs.Draft202012Validator(schema).is_valid({"data": data}) is is_valid, name
+
+
 def test_operations_that_need_a_token_say_so(tmp_path: Any) -> None:
     (tmp_path / "secret").write_text("s" * 32)
     catalog = Catalog([Resource("a", "/a", "a", access=(Allow(HR, "update"), Allow(lambda _: True, "read")))])
