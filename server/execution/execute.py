@@ -6,11 +6,10 @@ It must not know: SQL text, documents.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -19,25 +18,21 @@ from querybuild.cursors import OF_THIS_LIST, encode_cursor
 from querybuild.declarations.resource import Resource, link_of
 from querybuild.errors import PageError, listed, quoted, resource_not_found
 from querybuild.planning.context import Context
-from querybuild.planning.plan import Branch, Node, ReadPlan
+from querybuild.planning.plan import Branch, ReadPlan
 from querybuild.planning.rows import (
     Row,
-    branch_keys,
-    joined_rows,
-    joined_width,
     nodes,
     part_width,
     row_width,
     split_rows,
     with_computed,
 )
-from querybuild.sql.statement import Statement
 from serializers.errors import AnswerTooLarge
-from serializers.steps import ALONE
 from server.engine import Engine, PreparedRead, ReadShape
 from server.errors import AmbiguousIds, TooManyIncluded, TooManyRows
 from server.execution.arguments import Arguments
-from server.execution.pacing import pause_collector, run_steps
+from server.execution.included import IncludedCount, read_branches
+from server.execution.pacing import run_steps
 from server.execution.refusals import raise_refusal
 from server.postgres.connection import Connection
 from server.postgres.database import Database
@@ -135,7 +130,7 @@ async def run_read(
         if plan.node.branches or plan.includes_primary:
             limit = min(engine.limits.max_included, FIRST_INCLUDED if is_first else sys.maxsize)
             try:
-                await _read_branches(connection, read, sent, found, united, limit)
+                found = await read_branches(connection, read, sent, rows, united, limit)
             except TooManyIncluded:
                 if is_first:
                     return _MUST_STREAM
@@ -177,7 +172,7 @@ async def run_combined_read(connection: Connection, read: PreparedRead, sent: Ar
         found = _parts(read.plan, await connection.fetch(statement.sql, *sent.of(statement)))
         found[0], has_more = _page(found[0], read, engine)
         total = await _total(connection, read, sent, found[0], has_more)
-    included = _included(read, found[0], engine.limits.max_included)
+    included = IncludedCount(read, found[0], engine.limits.max_included)
     for (_, branch), rows in zip(nodes(read.plan.node), found, strict=True):
         if branch is not None:
             included.add(branch, rows)
@@ -197,11 +192,6 @@ def _parts(plan: ReadPlan, rows: Sequence[Row]) -> list[Sequence[Row]]:
             begin = end
         found.append(part)
     return found
-
-
-def _included(read: PreparedRead, primary: Sequence[Row], limit: int) -> _Included:
-    """Return the counter of included resources. If linkage includes its resources, the primary rows count too."""
-    return _Included(read.plan.node, primary, limit - (len(primary) if read.plan.includes_primary else 0))
 
 
 def _result(
@@ -331,12 +321,6 @@ def too_many_rows(read: PreparedRead, limit: int) -> TooManyRows:
     return TooManyRows(detail, parameter="page[size]" if read.page.family == "number" else "page[limit]")
 
 
-def too_many_included() -> TooManyIncluded:
-    """Return the error for too many included resources."""
-    detail = "The answer would include too many resources: ask for a smaller page or include less."
-    return TooManyIncluded(detail, parameter="include")
-
-
 async def _total(
     connection: Connection, read: PreparedRead, sent: Arguments, rows: Sequence[Row], has_more: bool
 ) -> int | None:
@@ -358,94 +342,3 @@ async def _total(
         return int(found)
     estimate = int(json.loads(found)[0]["Plan"]["Plan Rows"])
     return max(estimate, seen + has_more if rows else 0)
-
-
-class _Included:
-    """Counts the included resources of a document. A resource that the document already contains is not counted
-    again."""
-
-    def __init__(self, root: Node, rows: Sequence[Row], limit: int) -> None:
-        self._room = limit
-        self._check_room()
-        self._seen: dict[Resource, list[Sequence[Row]]] = {root.resource: [rows]}
-
-    def max_rows(self, branch: Branch, key_count: int) -> int:
-        """Return the limit for the rows of a branch: with so many there are too many included resources. 0 is no limit,
-        for a branch that only has linkage."""
-        if not branch.is_included:
-            return 0
-        known = sum(len(rows) for rows in self._seen.get(branch.node.resource, ()))
-        repeats = key_count if link_of(branch.relationship) is not None else 1
-        return (self._room + known) * repeats + 1
-
-    def add(self, branch: Branch, rows: Sequence[Row]) -> None:
-        """Count the rows of a branch. Raises TooManyIncluded."""
-        if not branch.is_included:
-            return
-        seen = self._seen.setdefault(branch.node.resource, [])
-        if seen or link_of(branch.relationship) is not None:
-            known = {row[0] for earlier in seen for row in earlier}
-            self._room -= len({row[0] for row in rows} - known)
-        else:
-            self._room -= len(rows)
-        seen.append(rows)
-        self._check_room()
-
-    def _check_room(self) -> None:
-        if self._room < 0:
-            raise too_many_included()
-
-
-async def _read_branches(
-    connection: Connection,
-    read: PreparedRead,
-    sent: Arguments,
-    found: list[Sequence[Row]],
-    united: Sequence[Row],
-    limit: int,
-) -> None:
-    """Read the rows of all branches, and append them to `found`, which contains the primary rows. limit: for included
-    resources.
-
-    Raises TooManyIncluded."""
-    plan, rows = read.plan, found[0]
-    included, statements = _included(read, rows, limit), iter(read.ready.statements.branches)
-    begin = row_width(plan.node, None) + len(plan.cursor_keys)
-    await _branches(connection, plan.node, rows, begin, statements, found, included, sent, united)
-
-
-async def _branches(
-    connection: Connection,
-    node: Node,
-    rows: Sequence[Row],
-    begin: int,
-    statements: Iterator[Statement | None],
-    found: list[Sequence[Row]],
-    included: _Included,
-    sent: Arguments,
-    united: Sequence[Row] = (),
-) -> None:
-    """Read the rows of the branches of a node, in pre-order, and append them to `found`. begin: the position of the
-    first joined column. united: the rows of the branch that the primary statement read."""
-    for branch in node.branches:
-        statement = next(statements)
-        keys = branch_keys(node, branch, rows) if statement is not None else []
-        children: Sequence[Row] = []
-        if branch.is_united:
-            children = united
-        elif branch.is_joined:
-            children = joined_rows(rows, begin, branch.node)
-            begin += joined_width(branch.node)
-        elif statement is not None and keys:
-            limit = included.max_rows(branch, len(keys))
-            children = await connection.fetch_at_most(statement.sql, sent.of(statement, keys=keys), limit)
-        if len(children) > ALONE.short_rows:
-            pause_collector()
-            # Each loop over all rows takes milliseconds, so other requests get a turn between the loops.
-            await asyncio.sleep(0)
-        included.add(branch, children)
-        found.append(children)
-        if len(children) > ALONE.short_rows:
-            await asyncio.sleep(0)
-        below = row_width(branch.node, branch)
-        await _branches(connection, branch.node, children, below, statements, found, included, sent)

@@ -1,0 +1,118 @@
+"""Reads the rows of the branches of a read, and counts its included resources. What comes in: the primary rows. What
+goes out: the rows of all nodes, in pre-order.
+
+It must not know: SQL text, documents.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from querybuild.declarations.resource import Resource, link_of
+from querybuild.planning.plan import Branch, Node
+from querybuild.planning.rows import Row, branch_keys, joined_rows, joined_width, row_width
+from serializers.steps import ALONE
+from server.engine import PreparedRead
+from server.errors import TooManyIncluded
+from server.execution.arguments import Arguments
+from server.execution.pacing import pause_collector
+from server.postgres.connection import Connection
+
+
+def too_many_included() -> TooManyIncluded:
+    """Return the error for too many included resources."""
+    detail = "The answer would include too many resources: ask for a smaller page or include less."
+    return TooManyIncluded(detail, parameter="include")
+
+
+class IncludedCount:
+    """Counts the included resources of a document. A resource that the document already contains is not counted
+    again. limit: how many there may be. If linkage includes its resources, the primary rows count too."""
+
+    def __init__(self, read: PreparedRead, primary: Sequence[Row], limit: int) -> None:
+        """Raises TooManyIncluded."""
+        self._room = limit - (len(primary) if read.plan.includes_primary else 0)
+        self._check_room()
+        self._seen: dict[Resource, list[Sequence[Row]]] = {read.plan.node.resource: [primary]}
+
+    def max_rows(self, branch: Branch, key_count: int) -> int:
+        """Return the limit for the rows of a branch: with so many there are too many included resources. 0 is no limit,
+        for a branch that only has linkage."""
+        if not branch.is_included:
+            return 0
+        known = sum(len(rows) for rows in self._seen.get(branch.node.resource, ()))
+        repeats = key_count if link_of(branch.relationship) is not None else 1
+        return (self._room + known) * repeats + 1
+
+    def add(self, branch: Branch, rows: Sequence[Row]) -> None:
+        """Count the rows of a branch. Raises TooManyIncluded."""
+        if not branch.is_included:
+            return
+        seen = self._seen.setdefault(branch.node.resource, [])
+        if seen or link_of(branch.relationship) is not None:
+            known = {row[0] for earlier in seen for row in earlier}
+            self._room -= len({row[0] for row in rows} - known)
+        else:
+            self._room -= len(rows)
+        seen.append(rows)
+        self._check_room()
+
+    def _check_room(self) -> None:
+        if self._room < 0:
+            raise too_many_included()
+
+
+async def read_branches(
+    connection: Connection,
+    read: PreparedRead,
+    sent: Arguments,
+    primary: Sequence[Row],
+    united: Sequence[Row],
+    limit: int,
+) -> list[Sequence[Row]]:
+    """Return the rows of each node, in pre-order, the primary ones first. united: the rows of the branch that the
+    primary statement read. limit: for included resources. Raises TooManyIncluded."""
+    reader = _BranchReader(connection, read, sent, primary, limit)
+    begin = row_width(read.plan.node, None) + len(read.plan.cursor_keys)
+    await reader.read(read.plan.node, primary, begin, united)
+    return reader.found
+
+
+class _BranchReader:
+    """Reads the branches of one read. found: the rows of the nodes so far."""
+
+    def __init__(
+        self, connection: Connection, read: PreparedRead, sent: Arguments, primary: Sequence[Row], limit: int
+    ) -> None:
+        self.found = [primary]
+        self._connection = connection
+        self._sent = sent
+        self._statements = iter(read.ready.statements.branches)
+        self._included = IncludedCount(read, primary, limit)
+
+    async def read(self, node: Node, rows: Sequence[Row], begin: int, united: Sequence[Row] = ()) -> None:
+        """Read the rows of the branches of a node, in pre-order. rows: those of the node. begin: the position of the
+        first joined column."""
+        for branch in node.branches:
+            statement = next(self._statements)
+            keys = branch_keys(node, branch, rows) if statement is not None else []
+            children: Sequence[Row] = []
+            if branch.is_united:
+                children = united
+            elif branch.is_joined:
+                children = joined_rows(rows, begin, branch.node)
+                begin += joined_width(branch.node)
+            elif statement is not None and keys:
+                limit = self._included.max_rows(branch, len(keys))
+                values = self._sent.of(statement, keys=keys)
+                children = await self._connection.fetch_at_most(statement.sql, values, limit)
+            if len(children) > ALONE.short_rows:
+                pause_collector()
+                # Each loop over all rows takes milliseconds, so other requests get a turn between the loops.
+                await asyncio.sleep(0)
+            self._included.add(branch, children)
+            self.found.append(children)
+            if len(children) > ALONE.short_rows:
+                await asyncio.sleep(0)
+            await self.read(branch.node, children, row_width(branch.node, branch))
