@@ -102,9 +102,10 @@ async def read_functions(
 
 
 def _overload(row: asyncpg.Record) -> _Overload:
-    types, modes = row["types"], row["modes"]
-    given = list(row["all_names"]) or [""] * len(types)
-    names = tuple([name for index, name in enumerate(given) if modes is None or modes[index] in ("i", "b", "v")])
+    types = row["types"]
+    modes = row["modes"] or ["i"] * len(types)
+    given = list(row["all_names"]) or [""] * len(modes)
+    names = tuple([name for name, mode in zip(given, modes, strict=True) if mode in ("i", "b", "v")])
     optional = frozenset(names[len(types) - row["defaults"] :]) if row["defaults"] else frozenset()
     return _Overload(
         row, names, dict(zip(names, types, strict=True)), dict(zip(names, row["sql_types"], strict=True)), optional

@@ -592,6 +592,9 @@ RESOURCES = [
 
 # Not served:
 #
+# circular: no column of the view is known to be a key: name one in the hints, in
+# [tables.circular]: id = "id"
+#
 # grand_cities: it inherits from another table, which shows its rows
 #
 # no_column: it has no columns
@@ -635,3 +638,5 @@ RESOURCES = [
 # with the type that you need
 #
 # twice(integer): its arguments have no names: CREATE OR REPLACE it with names
+#
+# unnamed(integer): its arguments have no names: CREATE OR REPLACE it with names

@@ -82,6 +82,8 @@ CREATE VIEW keepings AS SELECT p.id AS person, p.name, k.building, count(*) AS s
 CREATE VIEW workplaces AS SELECT p.id AS number, p.name, c.mayor, count(*) AS days FROM people p
     JOIN cities c ON c.id = p.work_id GROUP BY p.id, p.name, c.mayor;
 CREATE VIEW total AS SELECT count(*) AS people FROM people;
+CREATE VIEW circular AS SELECT id FROM people;
+CREATE OR REPLACE VIEW circular AS SELECT id FROM circular;
 CREATE TABLE no_key (a int);
 CREATE TABLE no_column ();
 CREATE TABLE alembic_version (version_num varchar(32) PRIMARY KEY);
@@ -129,6 +131,7 @@ CREATE FUNCTION ranked(OUT id int, OUT rank bigint) RETURNS SETOF record LANGUAG
 -- These cannot be called as routes.
 CREATE FUNCTION friends_of(person int) RETURNS SETOF friends LANGUAGE sql STABLE AS $$ SELECT * FROM friends $$;
 CREATE FUNCTION largest(VARIADIC numbers int[]) RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT max(n) FROM unnest(numbers) n $$;
+CREATE FUNCTION unnamed(OUT int, int) LANGUAGE sql IMMUTABLE AS $$ SELECT $1 $$;
 CREATE FUNCTION twice(int) RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT $1 * 2 $$;
 CREATE FUNCTION same(one anyelement) RETURNS anyelement LANGUAGE sql IMMUTABLE AS $$ SELECT one $$;
 CREATE FUNCTION rows_in(relation regclass) RETURNS bigint LANGUAGE sql STABLE AS $$ SELECT 1 $$;

@@ -49,8 +49,11 @@ orders: the column “_” is called “column_14”: it has no letter and no di
 people: the relationship through interests is called “categories_through_interests”: \
 another field is called “categories”
 日本: the column “id” is called “日本_id”: “id” is reserved
+people(): its path is “/people-function”: “/people” is taken
+people(integer): its path is “/people-by-home”: “/people” is taken
 Sales Dept.OrdersAbove(numeric, integer): SECURITY DEFINER: it does all that the role “waterspout” may do
-25 resources and 15 functions of the database “hard”; 1 link table; 4 not served; 10 functions without a route; \
+Sales Dept.people(): its path is “/sales-dept-people”: “/people” is taken
+25 resources and 15 functions of the database “hard”; 1 link table; 5 not served; 11 functions without a route; \
 left out: 1 aggregate, 1 internal function, 1 migration table, 2 partitions, 1 procedure, 2 trigger functions
 """
 
@@ -226,7 +229,7 @@ def test_choices(hard_url: str, tmp_path: Path) -> None:
         "the hints name the table “persons”, which is not inspected.",
         "people: the hint about “boss” fits no column and no field",
         "people: the hint about “categories” fits no column and no field",
-        "2 resources of the database “hard”; left out: 24 other functions, 29 other tables, 4 skipped functions",
+        "2 resources of the database “hard”; left out: 25 other functions, 30 other tables, 4 skipped functions",
     ]
 
 

@@ -94,9 +94,10 @@ def _reason_against(row: asyncpg.Record, choice: Choice) -> str:
 
 def _routine(row: asyncpg.Record, types: Mapping[int, Type]) -> Routine:
     sent = row["types"]
-    names = list(row["names"])
-    modes = row["modes"] or ["i"] * len(names)
-    given = [name for name, mode in zip(names, modes, strict=True) if mode in "ibv"] or [""] * len(sent)
+    # Without any names PostgreSQL has no list of them, and without any but IN arguments none of the modes.
+    modes = row["modes"] or ["i"] * len(sent)
+    names = list(row["names"]) or [""] * len(modes)
+    given = [name for name, mode in zip(names, modes, strict=True) if mode in "ibv"]
     required = len(sent) - row["defaults"]
     return Routine(
         arguments=tuple(

@@ -134,8 +134,11 @@ async def _grouped_candidates(
 
 
 def _table_column(origin: tuple[int, int] | None, by_oid: dict[int, Table]) -> tuple[Table, str] | None:
-    """Follow a column of a view through other views to the table that has it. None if that is not inspected."""
-    while origin is not None and (table := by_oid.get(origin[0])) is not None:
+    """Follow a column of a view through other views to the table that has it. None if that is not inspected, or if a
+    view shows itself, which CREATE OR REPLACE VIEW allows."""
+    followed: set[tuple[int, int]] = set()
+    while origin is not None and origin not in followed and (table := by_oid.get(origin[0])) is not None:
+        followed.add(origin)
         column = next((one for one in table.columns if one.number == origin[1]), None)
         if column is None:
             return None

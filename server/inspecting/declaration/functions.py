@@ -60,21 +60,25 @@ def with_functions(
     served = {one.table.oid: one for one in found.inspected}
     known = _Known(served, frozenset(one.resource.type for one in found.inspected), refused, has_roles)
     paths = {"/operations", *[one.resource.path for one in found.inspected]}
+    paths |= {hints.of_function(routine).path for routine in routines}
     by_name: defaultdict[tuple[str, str], list[Routine]] = defaultdict(list)
     for routine in routines:
         by_name[routine.schema, routine.name].append(routine)
     made: list[InspectedFunction] = []
     reasons: list[NotServed] = []
+    remarks = [*hints.unknown_functions(routines), *_unused_names(routines, hints)]
     for routine in routines:
         others = [one for one in by_name[routine.schema, routine.name] if one is not routine]
         one = _declared(routine, others, hints.of_function(routine), known, paths)
         if isinstance(one, NotServed):
             reasons.append(one)
         else:
-            paths.add(one.function.route_path)
+            path, usual = one.function.route_path, f"/{_base(routine)}"
+            if path != (hints.of_function(routine).path or usual):
+                remarks.append(f"{routine.shown}: its path is {quoted(path)}: {quoted(usual)} is taken")
+            remarks += [f"{routine.shown}: {note}" for note in one.notes]
+            paths.add(path)
             made.append(one)
-    remarks = [*hints.unknown_functions(routines), *_unused_names(routines, hints)]
-    remarks += [f"{one.full_name}: {note}" for one in made for note in one.notes]
     return msgspec.structs.replace(
         found, functions=tuple(made), not_called=tuple(reasons), remarks=(*found.remarks, *remarks)
     )
@@ -217,12 +221,19 @@ def _type_name(found: Type) -> str:
     return "enum" if found.labels else found.name
 
 
+def _base(routine: Routine) -> str:
+    """Return the path that a function usually has, without its `/`."""
+    return _with_dashes(routine.name) or "function"
+
+
+def _with_dashes(name: str) -> str:
+    return ascii_of(snake_case(name)).replace("_", "-")
+
+
 def _path(routine: Routine, arguments: Sequence[Attribute], taken: set[str]) -> str:
     """Return a path that is not taken."""
-    plain = ascii_of(snake_case(routine.name))
-    base = plain.replace("_", "-") or "function"
+    base, schema = _base(routine), _with_dashes(routine.schema)
     by = "-and-".join(argument.name for argument in arguments).replace("_", "-")
-    schema = ascii_of(snake_case(routine.schema)).replace("_", "-")
     other = f"{base}-function" if routine.is_default or not schema else f"{schema}-{base}"
     own = [base, f"{base}-by-{by}", other] if by else [base, other]
     candidates = chain(own, (f"{other}-{number}" for number in count(2)))
