@@ -37,6 +37,15 @@ def has_authentication(settings: Settings, custom: Custom | None) -> bool:
     return custom is not None or settings.takes_tokens
 
 
+def check_files(settings: Settings) -> AuthFiles:
+    """Return the contents of the files, after they were used once: a fault ends the start. Raises StartError."""
+    files = read_files(settings)
+    tokens = _tokens(settings, files)
+    if tokens is not None:
+        tokens.close()
+    return files
+
+
 class Authenticator:
     """Finds out who sends a request. There is one for each worker. custom: the function AUTHENTICATE, if there is
     one. It is asked about every request without a bearer token, and about all if no tokens are configured."""

@@ -25,17 +25,6 @@ class AuthFiles(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         return "AuthFiles(...)"
 
 
-def check_files(settings: Settings) -> AuthFiles:
-    """Return the contents of the files, after they were used once: a fault ends the start. Raises StartError."""
-    files = read_files(settings)
-    if settings.takes_tokens:
-        # Imported here: without authentication, PyJWT is never loaded.
-        from server.authentication.tokens import Tokens
-
-        Tokens(settings, files).close()
-    return files
-
-
 def read_files(settings: Settings) -> AuthFiles:
     """Return the contents of the files in the settings. Raises StartError."""
     jwks = settings.auth_jwks

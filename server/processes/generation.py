@@ -18,8 +18,7 @@ import msgspec
 import uvloop
 
 from migrations import MigrationError
-from server.authentication.authenticator import has_authentication
-from server.authentication.files import check_files
+from server.authentication.authenticator import check_files, has_authentication
 from server.limits.balance import Balance
 from server.limits.per_worker import check_descriptors
 from server.observing.audit import check_audit_log
