@@ -16,7 +16,7 @@ from server.errors import BodyTooLarge, Overloaded
 from server.http.answering import Exchange
 from server.http.request import Request
 from server.limits.running import Running
-from server.observing.telemetry import ObservedHandler
+from server.observing.observed import ObservedHandler
 from server.routes import Method
 
 log = logging.getLogger("server")

@@ -13,7 +13,7 @@ import time
 from contextvars import Context
 from http import HTTPStatus
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import asyncpg
 from tornado.web import RequestHandler
@@ -23,17 +23,14 @@ from server.observing import metrics
 from server.observing.audit import AuditLog
 from server.observing.logs import AccessLog, CurrentRequest, access, current, log_format
 from server.observing.metrics import Meter, Metric
+from server.observing.observed import UNMATCHED, ObservedHandler
 from server.observing.shared_counters import SharedCounters
 from server.observing.slow import shape_of
 from server.observing.supervision import OTHER, Supervised, Work, log_unhandled_errors
-from server.routes import Route
 from server.settings import Settings, StartError
 
 if TYPE_CHECKING:
     from server.observing.tracing import Tracer
-
-UNMATCHED = "unmatched"
-"""The route label of a path that matches no route."""
 
 TRACES_SECONDS = 3.0
 """How long a worker that stops waits until its last spans are sent."""
@@ -41,18 +38,6 @@ TRACES_SECONDS = 3.0
 _FROM_THE_DATABASE = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 
 log = logging.getLogger("server")
-
-
-class ObservedHandler(RequestHandler):
-    """A handler with the facts that are recorded. stages: each with its begin, by time.perf_counter. sent_bytes: of the
-    body. is_quiet: whether the access log has this request only at level debug."""
-
-    is_quiet = False
-    route: Route | None
-    request_id: str
-    stages: list[tuple[str, float]]
-    sent_bytes = 0
-    span: Any = None
 
 
 class Telemetry:
@@ -80,7 +65,7 @@ class Telemetry:
         if self.audit is not None:
             self.audit.close()
         if self.tracer is not None:
-            self.tracer.close()
+            self.tracer.close(TRACES_SECONDS)
 
     def begin(self, handler: ObservedHandler) -> None:
         """Begin to record a request. Call it in the task that answers it."""

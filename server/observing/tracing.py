@@ -39,8 +39,8 @@ from opentelemetry.util.types import AttributeValue
 from tornado.httputil import split_host_and_port
 
 from querybuild.errors import SHOWN_CHARACTERS
+from server.observing.observed import UNMATCHED, ObservedHandler
 from server.observing.slow import shape_of
-from server.observing.telemetry import TRACES_SECONDS, UNMATCHED, ObservedHandler
 
 _shape_of = lru_cache(maxsize=512)(shape_of)
 
@@ -58,11 +58,11 @@ class Tracer:
         # Unix time minus the clock of stages and statements.
         self._epoch = time.time_ns() - time.perf_counter_ns()
 
-    def close(self) -> None:
-        """Send the last spans, for at most TRACES_SECONDS."""
+    def close(self, seconds: float) -> None:
+        """Send the last spans. seconds: how long that may take."""
         closing = threading.Thread(target=self.provider.shutdown, daemon=True)
         closing.start()
-        closing.join(TRACES_SECONDS)
+        closing.join(seconds)
 
     def flush(self) -> None:
         """Send all spans now."""

@@ -134,7 +134,7 @@ class SlowTracer:
     def __getattr__(self, _: str) -> Any:
         return lambda *_: None
 
-    def close(self) -> None:
+    def close(self, _: float) -> None:
         time.sleep(0.2)
 
 
