@@ -22,8 +22,7 @@ from server.http.answering import Exchange
 from server.http.closings import Closings, Reason
 from server.http.eviction import SETTLED_SECONDS, Group, Progress, decay_over
 from server.http.headers import Headers
-from server.http.http1 import Connection
-from server.http.owner import Peer
+from server.http.http1 import Connection, Peer
 from server.http.request import UNIX, MakeRequest, Request
 from server.limits.balance import Balance
 from server.limits.per_worker import ConnectionLimits
@@ -90,7 +89,7 @@ class Server:
     At the limit of connections, a new connection replaces the one with the least progress. If all of them are at work,
     new ones wait in the listen backlog, where other workers may accept them.
 
-    head_bytes, is_ending, shed_next: see `server.http.owner.ConnectionOwner`. addresses, is_loopback: see
+    head_bytes, is_ending, shed_next: see `server.http.http1.ConnectionOwner`. addresses, is_loopback: see
     `server.http.request.Listener`.
     """
 

@@ -13,13 +13,15 @@ import struct
 import time
 from collections.abc import Awaitable
 from http import HTTPStatus
+from typing import Any, Protocol
 
+import msgspec
 from httptools import HttpParserError
-from tornado.httputil import HTTPInputError, HTTPMessageDelegate
+from tornado.httputil import HTTPInputError, HTTPMessageDelegate, RequestStartLine
 
 from server.http.answering import Exchange, bare_answer, closed_future, fail
+from server.http.headers import Headers
 from server.http.message import EMPTY_LINES, END, Message, Refused, without_empty_lines
-from server.http.owner import ConnectionOwner, Peer
 
 KEPT_BYTES = 65_536
 """How many bytes behind a request are kept while it is at work. At more, the connection stops reading."""
@@ -45,6 +47,38 @@ JOINING, HEAD, BODY, ANSWER, LAST = "joining", "head", "body", "answer", "last"
 """What a connection waits for: its transport, a request, the rest of a body, an answer, its end."""
 
 log = logging.getLogger("server")
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """The client's end of a connection, in the form that tornado's requests read."""
+
+    remote_ip: str
+    address: Any
+    address_family: int
+    protocol: str = "http"
+
+
+class ConnectionOwner(Protocol):
+    """The server, as its connections use it.
+
+    head_bytes: the maximum size of a request line with headers. is_ending: whether each connection ends with its next
+    answer. shed_next: how many of the next answers end their connections, if is_ending is false."""
+
+    head_bytes: int
+    is_ending: bool
+    shed_next: int
+
+    def on_connection_lost(self, connection: Connection) -> None:
+        """Called when the connection has ended."""
+
+    def on_slow_write(self, size: int) -> None:
+        """Called when `size` bytes were written to a client that has not read all bytes before. May end connections."""
+
+    def route(self, exchange: Exchange, line: RequestStartLine, headers: Headers) -> HTTPMessageDelegate:
+        """Return the handler for a request. Raises HTTPInputError."""
+
+    def on_refused(self, connection: Connection, status: HTTPStatus, seconds: float) -> None:
+        """Called when a request was answered with a bare status. seconds: since the request began to arrive."""
 
 
 class Connection(asyncio.Protocol):

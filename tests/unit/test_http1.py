@@ -16,9 +16,8 @@ from tornado.iostream import StreamClosedError
 
 from server.http.answering import JOINED_BYTES, Exchange
 from server.http.headers import Headers
-from server.http.http1 import KEPT_BYTES, SHORT_BODY_BYTES, Connection
+from server.http.http1 import KEPT_BYTES, SHORT_BODY_BYTES, Connection, Peer
 from server.http.message import FED_BYTES, FED_TIMES
-from server.http.owner import Peer
 from tests.waiting import until
 
 GET = b"GET /one HTTP/1.1\r\nHost: x\r\n\r\n"
