@@ -15,12 +15,12 @@ from hypothesis.strategies import DrawFn
 from querybuild.declarations.resource import Resource, ToOne
 from querybuild.errors import ApiError
 from querybuild.planning.changes import PlannedWrite
+from querybuild.query import DocumentKind
 from serializers.decode import decode_resource_document, with_id
 from serializers.errors import MalformedJson
 from server.engine import ANYBODY, Engine
 from server.schema.live_schema import LiveSchema
 from server.settings import Settings
-from server.typed_writes import Kind
 from tests.catalog import CATALOG, SAMPLE, SAMPLE_TYPE
 from tests.property.values import dump, near, texts, trees
 from waterspout import INT, TEXT, Attribute, Catalog
@@ -48,7 +48,7 @@ class Case(NamedTuple):
     """valid: a body without errors. body: one with the same members, which may have errors."""
 
     resource: Resource
-    kind: Kind
+    kind: DocumentKind
     valid: bytes
     body: bytes
 
@@ -68,7 +68,7 @@ def cases(draw: DrawFn) -> Case:
     known = VALID[resource.type]
     required = REQUIRED.get(resource.type, [])
     names = {*required, *draw(st.lists(st.sampled_from([*known]), max_size=3))}
-    kind: Kind = draw(st.sampled_from(["create", "update"]))
+    kind: DocumentKind = draw(st.sampled_from(["create", "update"]))
     valid: dict[str, Any] = {"type": resource.type, "attributes": {name: known[name] for name in names}}
     if kind == "update" or resource.client_ids:
         valid["id"] = path_id(resource)
@@ -128,7 +128,7 @@ def content(planned: PlannedWrite) -> dict[str, Any]:
     return found | {"places": places, "lids": planned.has_lids, "pointers": (planned.pointer, planned.id_pointer)}
 
 
-def step_by_step(resource: Resource, kind: Kind, body: bytes) -> PlannedWrite | None:
+def step_by_step(resource: Resource, kind: DocumentKind, body: bytes) -> PlannedWrite | None:
     errors: list[ApiError] = []
     try:
         change = decode_resource_document(body, errors, ENGINE.limits, kind=kind)
@@ -140,7 +140,7 @@ def step_by_step(resource: Resource, kind: Kind, body: bytes) -> PlannedWrite | 
     return None if errors else planned
 
 
-def in_one_step(resource: Resource, kind: Kind, body: bytes) -> PlannedWrite | None:
+def in_one_step(resource: Resource, kind: DocumentKind, body: bytes) -> PlannedWrite | None:
     typed = ENGINE.prepare_typed(resource, kind, body, path_id(resource) if kind == "update" else None, ANYBODY)
     return None if typed is None else typed.write.planned
 
