@@ -7,20 +7,14 @@ It must not know: requests, statements, documents. `server/schema/live_schema.py
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 
 import msgspec
 
-from querybuild.declarations.faults.declaration_types import wrong_types
-from querybuild.declarations.faults.relationship_faults import FILLED_AND_REQUIRED, id_faults, relationship_faults
-from querybuild.declarations.faults.rule_faults import key_faults, rule_faults
-from querybuild.declarations.function import Function, function_faults, invalid_path, split_functions
-from querybuild.declarations.hooks import Hooks, accepts_arguments, is_async
+from querybuild.declarations.faults.resource_faults import declaration_faults, type_faults
+from querybuild.declarations.function import Function, function_faults, split_functions
 from querybuild.declarations.resource import (
-    RESOURCE_METHODS,
     Attribute,
     KeyAttribute,
     Link,
@@ -35,13 +29,7 @@ from querybuild.declarations.resource import (
     part_attributes,
     referring_key,
 )
-from querybuild.declarations.types import is_bound_of
-from querybuild.errors import listed, nearest, quoted
 
-_MEMBER_NAME = re.compile(r"[A-Za-z0-9\u0080-\uffff](?:[A-Za-z0-9_\-\u0080-\uffff]*[A-Za-z0-9\u0080-\uffff])?")
-"""JSON:API 1.0 "Member Names", without spaces, which it allows but does not recommend."""
-_RIGHTS = ("read_by", "write_by")
-"""Arguments that `faults/rule_faults.py` checks."""
 REMOVING_METHODS = frozenset({"replace", "remove"})
 """Methods of a relationship that may remove links."""
 
@@ -75,7 +63,10 @@ class Catalog:
         self.functions_by_path = {function.route_path: function for function in self.functions}
         self.by_type = {resource.type: resource for resource in self.resources}
         self.by_path = {resource.path: resource for resource in self.resources}
-        faults += [*_faults(self, skipped), *function_faults(self.functions, self.by_type)]
+        faults += [
+            *declaration_faults(self.resources, self.by_type, skipped),
+            *function_faults(self.functions, self.by_type),
+        ]
         if faults:
             raise CatalogError("\n".join(faults))
         # A view shares the following: keys, links and the order of locks do not depend on who asks.
@@ -254,212 +245,9 @@ def _checked_types(resources: object) -> tuple[tuple[Resource, ...], list[str], 
     for resource in resources:
         if not isinstance(resource, Resource):
             faults.append(f"a Catalog takes a list of Resource, and {resource!r} is {type(resource).__name__}")
-        elif wrong := list(_type_faults(resource)):
+        elif wrong := list(type_faults(resource)):
             faults += wrong
             skipped.add(str(resource.type))
         else:
             right.append(resource)
     return tuple(right), faults, frozenset(skipped)
-
-
-def _type_faults(resource: Resource) -> Iterator[str]:
-    """Yield the faults of arguments of wrong types, which the other checks could not handle."""
-    where = f"resource {quoted(str(resource.type))}: "
-    faults = list(wrong_types(resource, but=("hooks",)))
-    yield from (where + fault for fault in faults)
-    if faults:
-        return
-    yield from (f"{where}id: {fault}" for fault in wrong_types(resource.id))
-    for attribute in resource.attributes:
-        label = f"{where}attribute {quoted(str(attribute.name))}: "
-        yield from (label + fault for fault in wrong_types(attribute, but=("of", "compute", *_RIGHTS)))
-        yield from (label + fault for fault in _names_faults(attribute.of))
-        for operator in attribute.operators if isinstance(attribute.operators, tuple | list) else ():
-            yield from (f"{label}an operator: {fault}" for fault in wrong_types(operator))
-    for relationship in resource.relationships:
-        label = f"{where}relationship {quoted(str(relationship.name))}: "
-        yield from (label + fault for fault in wrong_types(relationship, but=_RIGHTS))
-        if link := link_of(relationship):
-            yield from (f"{label}`through`: {fault}" for fault in wrong_types(link))
-
-
-def _names_faults(names: object) -> Iterator[str]:
-    if isinstance(names, str):
-        yield f'`of` is a text: write it as a tuple, ("{names}",)'
-    elif not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
-        yield f"`of` must be a tuple of str, not {names!r}"
-
-
-def _faults(catalog: Catalog, skipped: frozenset[object]) -> Iterator[str]:
-    """Yield the faults of the declarations. skipped: JSON:API types whose declarations are not checked."""
-    if not catalog.resources and not skipped:
-        yield "the catalog declares no resource"
-    yield from _repeated("type", (resource.type for resource in catalog))
-    yield from _repeated("path", (resource.path for resource in catalog))
-    has_rules = any(resource.access for resource in catalog)
-    below = _paths_below(catalog)
-    for resource in catalog:
-        where = f"resource {quoted(resource.type)}: "
-        for fault in _resource_faults(resource):
-            yield where + fault
-        for relationship in resource.relationships:
-            for fault in relationship_faults(catalog, resource, relationship, skipped):
-                yield f"{where}relationship {quoted(relationship.name)}: {fault}"
-        yield from (where + fault for fault in rule_faults(resource))
-        if has_rules:
-            yield from (where + fault for fault in key_faults(resource, _keys_of(catalog, resource)))
-        yield from (where + fault for fault in _path_faults(resource, below))
-
-
-def _keys_of(catalog: Catalog, resource: Resource) -> Iterator[tuple[tuple[str, ...], str, Resource]]:
-    """Yield the keys in the rows of a resource, declared here or on the other side: the columns, the relationship, and
-    the resource that the key refers to."""
-    for own in filter(None, map(own_key_of, resource.relationships)):
-        if own.target in catalog.by_type:
-            yield own.own_columns, own.name, catalog.target(own)
-    for other in catalog:
-        for one in other.relationships:
-            link = link_of(one)
-            if one.foreign_key and one.target == resource.type:
-                yield one.foreign_columns, one.name, other
-            elif link is not None and (link.table, link.schema) == (resource.table, resource.schema):
-                yield link.source_columns, one.name, other
-                if one.target in catalog.by_type:
-                    yield link.target_columns, one.name, catalog.target(one)
-
-
-def _repeated(what: str, names: Iterable[str]) -> Iterator[str]:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            yield f"the {what} {quoted(name)} is declared twice"
-        seen.add(name)
-
-
-def _resource_faults(resource: Resource) -> Iterator[str]:
-    if not _MEMBER_NAME.fullmatch(resource.type):
-        yield "the type is not a JSON:API member name"
-    yield from id_faults(resource.id)
-    unknown = resource.methods - RESOURCE_METHODS
-    if unknown:
-        yield f"methods are {listed(sorted(RESOURCE_METHODS))}, not {listed(sorted(unknown))}"
-    names = [field.name for field in (*resource.attributes, *resource.relationships)]
-    yield from _repeated("field", names)
-    for name in names:
-        if not _MEMBER_NAME.fullmatch(name):
-            yield f"{quoted(name)} is not a JSON:API member name"
-        if name in ("id", "type"):
-            yield f"no field may be called {quoted(name)}"
-    for identifier in _identifiers(resource):
-        if not identifier or "\0" in identifier or len(identifier.encode()) > 63:
-            yield f"{quoted(identifier)} is not a valid name in PostgreSQL: it must have 1 to 63 bytes"
-    yield from _hook_faults(resource.hooks)
-    for attribute in resource.attributes:
-        for fault in (*_attribute_faults(attribute), *_computed_faults(attribute, resource)):
-            yield f"attribute {quoted(attribute.name)}: {fault}"
-
-
-def _identifiers(resource: Resource) -> Iterator[str]:
-    yield from (resource.table, *resource.id.key.columns)
-    if resource.schema is not None:
-        yield resource.schema
-    for attribute in resource.attributes:
-        yield attribute.column_name
-    for relationship in resource.relationships:
-        own, link = own_key_of(relationship), link_of(relationship)
-        if own is not None:
-            yield from own.own_columns
-        yield from (*relationship.foreign_columns, *relationship.referenced_columns)
-        if link is not None:
-            yield from (link.table, *link.source_columns, *link.target_columns)
-
-
-def _attribute_faults(attribute: Attribute) -> Iterator[str]:
-    if attribute.required and attribute.filled:
-        yield FILLED_AND_REQUIRED
-    if attribute.required and not attribute.is_writable(on_create=True):
-        yield "it is required on create but cannot be written then"
-    if (attribute.min_length, attribute.max_length) != (None, None) and not (
-        attribute.type.is_text or attribute.type.element is not None
-    ):
-        yield f"lengths are for texts and arrays, not {attribute.type.name}"
-    shortest, longest = attribute.min_length, attribute.max_length
-    if any(length is not None and length < 0 for length in (shortest, longest)):
-        yield "a length is not negative"
-    elif shortest is not None and longest is not None and shortest > longest:
-        yield f"min_length {shortest} is above max_length {longest}: no value fits"
-    if attribute.pattern is not None and not attribute.type.is_text:
-        yield f"patterns are for texts, not {attribute.type.name}"
-    bounds = (attribute.minimum, attribute.maximum)
-    wrong = [bound for bound in bounds if bound is not None and not is_bound_of(bound, attribute.type)]
-    yield from (f"{bound!r} is not a minimum or maximum of {attribute.type.name}" for bound in wrong)
-    if not wrong and None not in bounds and bounds[0] > bounds[1]:
-        yield f"minimum {bounds[0]} is above maximum {bounds[1]}: no value fits"
-    yield from _shape_faults(attribute)
-    if attribute.pattern is not None:
-        try:
-            re.compile(attribute.pattern)
-        except re.error as error:
-            yield f"the pattern is not a valid regular expression: {error}"
-    yield from _repeated("operator", (operator.name for operator in attribute.operators))
-    if any(operator.name in ("any", "has") for operator in attribute.operators):
-        yield "`any` and `has` are operators of relationships"
-
-
-def _shape_faults(attribute: Attribute) -> Iterator[str]:
-    if attribute.shape is None:
-        return
-    try:
-        msgspec.convert(None, attribute.shape)
-    except msgspec.ValidationError:
-        pass
-    except Exception as error:  # an invalid type can raise anything
-        yield f"`shape` must be a type such as dict[str, list[int]], not {attribute.shape!r} ({error})"
-
-
-_GIVEN = {"before": "writing, changes", "after": "writing, written"}
-
-
-def _hook_faults(hooks: object) -> Iterator[str]:
-    if not isinstance(hooks, Hooks):
-        yield f"hooks must be a Hooks(...), not {type(hooks).__name__}"
-        return
-    for name in Hooks.__struct_fields__:
-        hook, given = getattr(hooks, name), _GIVEN[name.partition("_")[0]]
-        given = "written" if name == "after_commit" else given
-        if hook is not None and not (is_async(hook) and accepts_arguments(hook, given.count(",") + 1)):
-            yield f"hooks: {name} must be an async function of ({given})"
-
-
-def _computed_faults(attribute: Attribute, resource: Resource) -> Iterator[str]:
-    if attribute.sql is not None and attribute.compute is not None:
-        yield "`sql` and `compute` exclude each other"
-    if attribute.sql is not None and (is_async(attribute.sql) or not accepts_arguments(attribute.sql, 1)):
-        yield "`sql` must be a function of the row's columns, and not async"
-    if attribute.compute is not None and (is_async(attribute.compute) or not accepts_arguments(attribute.compute, 1)):
-        yield "`compute` must be a function of a list of tuples, and not async"
-    if attribute.of and attribute.compute is None:
-        yield "`of` is only used with `compute`"
-    for name in attribute.of:
-        source = resource.attribute(name)
-        if source is None:
-            known = [known.name for known in resource.attributes]
-            yield f"it depends on {quoted(name)}, which is not declared.{nearest(name, known)}"
-        elif source.compute is not None:
-            yield f"it depends on {quoted(name)}, which is computed in Python, too"
-
-
-def _paths_below(catalog: Catalog) -> Mapping[str, list[str]]:
-    """Return the paths of collections by each of their prefixes that ends before a slash."""
-    below: defaultdict[str, list[str]] = defaultdict(list)
-    for resource in catalog:
-        for index, character in enumerate(resource.path):
-            if character == "/":
-                below[resource.path[:index]].append(resource.path)
-    return below
-
-
-def _path_faults(resource: Resource, below: Mapping[str, list[str]]) -> Iterator[str]:
-    yield from invalid_path(resource.path)
-    for other in below.get(resource.path, ()):
-        yield f"its path {quoted(resource.path)} is a prefix of {quoted(other)}"

@@ -5,8 +5,7 @@ It must not know: requests, statements, documents.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from querybuild.declarations.database_types.names import ID_TYPES
 from querybuild.declarations.id_types import NO_IDS
@@ -21,9 +20,6 @@ from querybuild.declarations.resource import (
     own_key_of,
 )
 from querybuild.errors import listed, nearest, quoted
-
-if TYPE_CHECKING:
-    from querybuild.declarations.catalog import Catalog
 
 FILLED_AND_REQUIRED = "`filled` and `required` exclude each other: what a trigger fills need not be sent"
 MAKE_READ_ONLY = 'declare methods=frozenset({"read"})'
@@ -46,7 +42,7 @@ def id_faults(declared: Id) -> Iterator[str]:
 
 
 def relationship_faults(
-    catalog: Catalog, resource: Resource, relationship: Relationship, skipped: frozenset[object]
+    by_type: Mapping[str, Resource], resource: Resource, relationship: Relationship, skipped: frozenset[object]
 ) -> Iterator[str]:
     """Yield the faults of a relationship. skipped: JSON:API types whose declarations are not checked."""
     if relationship.name == "relationships":
@@ -54,10 +50,8 @@ def relationship_faults(
     unknown = relationship.methods - RELATIONSHIP_METHODS
     if unknown:
         yield f"methods are {listed(sorted(RELATIONSHIP_METHODS))}, not {listed(sorted(unknown))}"
-    if relationship.target not in catalog.by_type and relationship.target not in skipped:
-        yield (
-            f"its target {quoted(relationship.target)} is not declared.{nearest(relationship.target, catalog.by_type)}"
-        )
+    if relationship.target not in by_type and relationship.target not in skipped:
+        yield (f"its target {quoted(relationship.target)} is not declared.{nearest(relationship.target, by_type)}")
     if isinstance(relationship, ToOne):
         given = {
             "column": relationship.column,
@@ -78,9 +72,9 @@ def relationship_faults(
         yield "a to-one with `foreign_key` must be nullable: its key is in the other table"
     if isinstance(relationship, ToMany) and bool(relationship.foreign_key) == (relationship.through is not None):
         yield "a to-many has either `foreign_key` or `through`"
-    if relationship.target in catalog.by_type:
-        yield from _column_faults(resource, relationship, catalog.by_type[relationship.target])
-    yield from _unwritable_faults(catalog, resource, relationship)
+    if relationship.target in by_type:
+        yield from _column_faults(resource, relationship, by_type[relationship.target])
+    yield from _unwritable_faults(by_type, resource, relationship)
 
 
 def _column_faults(resource: Resource, relationship: Relationship, target: Resource) -> Iterator[str]:
@@ -105,9 +99,11 @@ def _column_faults(resource: Resource, relationship: Relationship, target: Resou
             yield f"a column is declared twice in {name}"
 
 
-def _unwritable_faults(catalog: Catalog, resource: Resource, relationship: Relationship) -> Iterator[str]:
+def _unwritable_faults(
+    by_type: Mapping[str, Resource], resource: Resource, relationship: Relationship
+) -> Iterator[str]:
     """Yield the faults of a relationship that cannot be written."""
-    own, target = own_key_of(relationship), catalog.by_type.get(relationship.target)
+    own, target = own_key_of(relationship), by_type.get(relationship.target)
     is_written = not relationship.methods <= {"read"}
     if own is not None and own.is_required and "replace" not in own.methods and "create" in resource.methods:
         yield (
