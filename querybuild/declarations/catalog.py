@@ -63,10 +63,8 @@ class Catalog:
         self.functions_by_path = {function.route_path: function for function in self.functions}
         self.by_type = {resource.type: resource for resource in self.resources}
         self.by_path = {resource.path: resource for resource in self.resources}
-        faults += [
-            *declaration_faults(self.resources, self.by_type, skipped),
-            *function_faults(self.functions, self.by_type),
-        ]
+        faults += declaration_faults(self.resources, self.by_type, skipped)
+        faults += function_faults(self.functions, self.by_type)
         if faults:
             raise CatalogError("\n".join(faults))
         # A view shares the following: keys, links and the order of locks do not depend on who asks.

@@ -51,7 +51,7 @@ def relationship_faults(
     if unknown:
         yield f"methods are {listed(sorted(RELATIONSHIP_METHODS))}, not {listed(sorted(unknown))}"
     if relationship.target not in by_type and relationship.target not in skipped:
-        yield (f"its target {quoted(relationship.target)} is not declared.{nearest(relationship.target, by_type)}")
+        yield f"its target {quoted(relationship.target)} is not declared.{nearest(relationship.target, by_type)}"
     if isinstance(relationship, ToOne):
         given = {
             "column": relationship.column,
@@ -74,7 +74,7 @@ def relationship_faults(
         yield "a to-many has either `foreign_key` or `through`"
     if relationship.target in by_type:
         yield from _column_faults(resource, relationship, by_type[relationship.target])
-    yield from _unwritable_faults(by_type, resource, relationship)
+    yield from _unwritable_faults(resource, relationship, by_type.get(relationship.target))
 
 
 def _column_faults(resource: Resource, relationship: Relationship, target: Resource) -> Iterator[str]:
@@ -99,11 +99,9 @@ def _column_faults(resource: Resource, relationship: Relationship, target: Resou
             yield f"a column is declared twice in {name}"
 
 
-def _unwritable_faults(
-    by_type: Mapping[str, Resource], resource: Resource, relationship: Relationship
-) -> Iterator[str]:
-    """Yield the faults of a relationship that cannot be written."""
-    own, target = own_key_of(relationship), by_type.get(relationship.target)
+def _unwritable_faults(resource: Resource, relationship: Relationship, target: Resource | None) -> Iterator[str]:
+    """Yield the faults of a relationship that cannot be written. target: None if it is not declared."""
+    own = own_key_of(relationship)
     is_written = not relationship.methods <= {"read"}
     if own is not None and own.is_required and "replace" not in own.methods and "create" in resource.methods:
         yield (
