@@ -5,6 +5,8 @@ It must not know: values.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pypika.terms import Criterion, Term
 
 from querybuild.declarations.function import Call, Returned
@@ -37,9 +39,23 @@ def compile_ids(call: Call, key: Key) -> Statement:
 def compile_value(call: Call) -> Statement:
     """Return the statement that calls a function, and returns its value as JSON: `SELECT to_json("film_count"())`."""
     binds = Binds()
-    called = _called(call, 0, binds)
-    sql = Template("SELECT NULL::json FROM {}" if call.function.signature.is_void else "SELECT to_json({})", called)
-    return Statement(sql_of(sql), binds.slots)
+    return Statement(sql_of(_value(call, 0, binds)), binds.slots)
+
+
+def compile_results(calls: Sequence[tuple[Call, Key | None]]) -> Statement:
+    """Return the statement with the result of each call, which is only prepared: `SELECT (SELECT "r"."id" FROM
+    "films_since"("since"=>CAST($1 AS integer)) "r"),(SELECT to_json("film_count"()))`. A key: the ids of the rows."""
+    binds, slot = Binds(), 0
+    results: list[Term] = []
+    for call, key in calls:
+        results.append(_value(call, slot, binds) if key is None else _ids(call, key, slot, binds))
+        slot += len(call.arguments)
+    return Statement(sql_of(Template(f"SELECT {','.join(['({})'] * len(results))}", *results)), binds.slots)
+
+
+def _value(call: Call, slot: int, binds: Binds) -> Term:
+    is_void = call.function.signature.is_void
+    return Template("SELECT NULL::json FROM {}" if is_void else "SELECT to_json({})", _called(call, slot, binds))
 
 
 def _ids(call: Call, key: Key, slot: int, binds: Binds) -> Term:

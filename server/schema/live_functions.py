@@ -6,7 +6,8 @@ It must not know: requests.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import asyncpg
@@ -14,9 +15,10 @@ import msgspec
 
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.function import Call, Function, Signature
+from querybuild.declarations.keys import Key
 from querybuild.declarations.terms import quote_ident
 from querybuild.errors import listed, nearest, quoted
-from querybuild.sql.calls import compile_ids, compile_value
+from querybuild.sql.calls import compile_results
 from server.schema.live_tables import TYPE_NAME
 
 _BASE = f"""(
@@ -28,7 +30,8 @@ _BASE = f"""(
     WHERE base.typtype <> 'd'
 )"""
 _FUNCTIONS = f"""
-SELECT p.oid::int8 AS oid, p.provolatile::text AS volatility, p.prokind::text AS kind, p.proretset AS is_set,
+SELECT w.place - 1 AS place, p.oid::int8 AS oid, p.provolatile::text AS volatility, p.prokind::text AS kind,
+       p.proretset AS is_set,
        p.provariadic <> 0 AS is_variadic, p.pronargdefaults AS defaults, n.nspname AS schema,
        coalesce(p.proargnames, '{{}}') AS all_names, p.proargmodes::text[] AS modes,
        ARRAY(SELECT format_type(u.type, NULL) FROM unnest(p.proargtypes::oid[]) WITH ORDINALITY u(type, place)
@@ -38,11 +41,14 @@ SELECT p.oid::int8 AS oid, p.provolatile::text AS volatility, p.prokind::text AS
        r.typtype IN ('c') OR r.typname = 'record' AS has_columns, r.typname AS returned,
        has_function_privilege(p.oid, 'EXECUTE') AS may_call, current_user::text AS role,
        format('%I.%I(%s)', n.nspname, p.proname, pg_get_function_identity_arguments(p.oid)) AS shown
-FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace JOIN pg_type r ON r.oid = p.prorettype
-WHERE p.proname = $1 AND CASE WHEN $2::text IS NULL THEN pg_function_is_visible(p.oid) ELSE n.nspname = $2 END
-ORDER BY p.oid
+FROM unnest($1::text[], $2::text[]) WITH ORDINALITY w(name, schema, place) JOIN pg_proc p ON p.proname = w.name
+JOIN pg_namespace n ON n.oid = p.pronamespace JOIN pg_type r ON r.oid = p.prorettype
+WHERE CASE WHEN w.schema IS NULL THEN pg_function_is_visible(p.oid) ELSE n.nspname = w.schema END
+ORDER BY w.place, p.oid
 """
-_TYPE_OF = f"SELECT {_BASE % '$1::oid'}"
+_TYPES = f"SELECT u.oid::int8 AS oid, {_BASE % 'u.oid'} AS name FROM unnest($1::oid[]) u(oid)"
+TOGETHER = 50
+"""How many calls are prepared together."""
 _OTHER_ROUTINES = {"a": "an aggregate", "w": "a window function", "p": "a procedure"}
 
 
@@ -87,18 +93,31 @@ async def read_functions(
 ) -> tuple[tuple[Function, ...], list[str]]:
     """Return the functions with their signatures, and the faults. has_roles: whether requests run with other roles, so
     that the privileges of this one do not matter."""
+    if not catalog.functions:
+        return (), []
+    overloads: defaultdict[int, list[_Overload]] = defaultdict(list)
+    names, schemas = [one.name for one in catalog.functions], [one.schema for one in catalog.functions]
+    for row in await connection.fetch(_FUNCTIONS, names, schemas):
+        overloads[row["place"]].append(_overload(row))
     functions: list[Function] = []
-    faults: list[str] = []
-    for function in catalog.functions:
-        found = [_overload(row) for row in await connection.fetch(_FUNCTIONS, function.name, function.schema)]
-        chosen, own = _chosen(function, found)
+    faults: list[list[str]] = []
+    tried: dict[int, Function] = {}
+    for place, function in enumerate(catalog.functions):
+        chosen, own = _chosen(function, overloads[place])
         if chosen is not None:
             own += _kind_faults(function, chosen.facts, has_roles=has_roles)
             functions.append(msgspec.structs.replace(function, signature=_signature(function, chosen)))
             if not own:
-                own += await _result_faults(connection, functions[-1], catalog, prepare)
-        faults += [f"function {quoted(function.name)}: {fault}" for fault in own]
-    return tuple(functions), faults
+                tried[place] = functions[-1]
+        faults.append(own)
+    for place, fault in (await _result_faults(connection, tried, catalog, prepare)).items():
+        faults[place].append(fault)
+    shown = [
+        f"function {quoted(function.name)}: {fault}"
+        for function, own in zip(catalog.functions, faults, strict=True)
+        for fault in own
+    ]
+    return tuple(functions), shown
 
 
 def _overload(row: asyncpg.Record) -> _Overload:
@@ -158,20 +177,46 @@ def _kind_faults(function: Function, facts: asyncpg.Record, *, has_roles: bool) 
 
 
 async def _result_faults(
-    connection: asyncpg.Connection[Any], function: Function, catalog: Catalog, prepare: Prepare
-) -> list[str]:
-    """Prepare a call with all arguments, and return the fault of what it returns."""
-    call = Call(function, tuple([one.name for one in function.arguments]))
-    resource = catalog.by_type.get(function.returns)
-    statement = compile_value(call) if resource is None else compile_ids(call, resource.id.key)
+    connection: asyncpg.Connection[Any], functions: Mapping[int, Function], catalog: Catalog, prepare: Prepare
+) -> dict[int, str]:
+    """Return the faults of what the functions return, by their places."""
+    resources = {place: catalog.by_type.get(function.returns) for place, function in functions.items()}
+    calls = {
+        place: (
+            Call(function, tuple([one.name for one in function.arguments])),
+            None if (resource := resources[place]) is None else resource.id.key,
+        )
+        for place, function in functions.items()
+    }
+    places, returned = list(calls), dict[int, int | str]()
+    for start in range(0, len(places), TOGETHER):
+        returned |= await _returned(prepare, calls, places[start : start + TOGETHER])
+    oids = {one for one in returned.values() if isinstance(one, int)}
+    types = {row["oid"]: row["name"] for row in await connection.fetch(_TYPES, oids)} if oids else {}
+    faults: dict[int, str] = {}
+    for place, one in returned.items():
+        resource = resources[place]
+        if isinstance(one, str):
+            faults[place] = one
+        elif resource is None or resource.id.key.is_composite or types[one] in resource.id.type.sql_names:
+            continue
+        else:
+            wanted = f"rows of the table {quoted(resource.table)}, or ids, which are {resource.id.type.name}"
+            advice = "leave out `returns` to show the value in `meta`"
+            faults[place] = f"it returns {types[one]}, and not {wanted}: {advice}"
+    return faults
+
+
+async def _returned(
+    prepare: Prepare, calls: Mapping[int, tuple[Call, Key | None]], places: Sequence[int]
+) -> dict[int, int | str]:
+    """Prepare calls with all arguments together. Return the type of what each returns, or its fault, which is found by
+    preparing the halves."""
     try:
-        columns = await prepare(statement.sql)
+        columns = await prepare(compile_results([calls[place] for place in places]).sql)
     except (asyncpg.SyntaxOrAccessError, asyncpg.FeatureNotSupportedError, asyncpg.DataError) as error:
-        return [f"it cannot be called: {error.args[0]}"]
-    if resource is None or resource.id.key.is_composite:
-        return []
-    found = await connection.fetchval(_TYPE_OF, columns[0].type.oid)
-    if found in resource.id.type.sql_names:
-        return []
-    wanted = f"rows of the table {quoted(resource.table)}, or ids, which are {resource.id.type.name}"
-    return [f"it returns {found}, and not {wanted}: leave out `returns` to show the value in `meta`"]
+        if len(places) == 1:
+            return {places[0]: f"it cannot be called: {error.args[0]}"}
+        half = len(places) // 2
+        return await _returned(prepare, calls, places[:half]) | await _returned(prepare, calls, places[half:])
+    return {place: column.type.oid for place, column in zip(places, columns, strict=True)}

@@ -8,7 +8,7 @@ from querybuild.declarations.function import Call, Function, Returned, Signature
 from querybuild.declarations.keys import Key
 from querybuild.planning.plan import Slot
 from querybuild.sql.binds import Binds
-from querybuild.sql.calls import compile_ids, compile_value, is_returned
+from querybuild.sql.calls import compile_ids, compile_results, compile_value, is_returned
 from waterspout import BIGINT, INT, INTERVAL, TEXT, Attribute
 
 ARGUMENTS = (Attribute("since", INT, column="p_since"), Attribute('a"{b}', TEXT), Attribute("age", INTERVAL))
@@ -40,6 +40,14 @@ ONE, TWO = Key(("id",), (BIGINT,)), Key(("a", "b"), (BIGINT, TEXT))
 def test_ids(call: Call, key: Key, sql: str) -> None:
     statement = compile_ids(call, key)
     assert (statement.sql, statement.slots) == (sql, tuple(Slot("request", one) for one in range(len(call.names))))
+
+
+def test_results_of_several_calls() -> None:
+    calls = ((Call(IDS, ("since",)), ONE), (Call(IDS, ("since",)), None))
+    assert compile_results(calls).sql == (
+        'SELECT (SELECT "r"."id" FROM "ids"("p_since"=>CAST($1 AS integer)) "r"("id")),'
+        '(SELECT to_json("ids"("p_since"=>CAST($2 AS integer))))'
+    )
 
 
 @pytest.mark.parametrize(
