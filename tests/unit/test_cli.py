@@ -292,6 +292,17 @@ def test_what_may_have_been_meant(arguments: list[str], told: str) -> None:
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, f"Error: {told}")
 
 
+def test_every_flag_is_proposed_if_a_letter_is_missing() -> None:
+    seen = set()
+    for path, command in commands_of(main):
+        for one in command.get_params(click.Context(command)):
+            for flag in {*one.opts, *one.secondary_opts} - seen:
+                if flag.startswith("--") and len(flag) > len("--no"):
+                    assert f"Did you mean '{flag}'?" in invoke(*path, flag[:4] + flag[5:], "x").stderr
+                    seen.add(flag)
+    assert {"--page-size", "--no-analyze", "--only", "--subject", "--check"} <= seen
+
+
 # colours
 
 
