@@ -16,7 +16,7 @@ from querybuild.declarations.json_texts import JsonFault, ParsedJson, check_valu
 from querybuild.errors import ApiError, IdConflict, quoted
 from querybuild.query import Change, DocumentKind, Identifier, Limits, LinkageChange, LinkMode
 from serializers.errors import InvalidDocument, MalformedJson
-from serializers.pointers import META, escape, member_pointer
+from serializers.pointers import META, member_pointer, relationship_pointer
 
 _MAX_DIGITS = 40
 """More digits than any id has that is a whole number. An exponent may stand for millions of them."""
@@ -130,7 +130,7 @@ class Decoder:
         for name, value in (self._object(data, "relationships", pointer) or {}).items():
             if kind == "update" and _is_unchanged(value):
                 continue
-            linkage = self._relationship(value, f"{pointer}/relationships/{escape(name)}")
+            linkage = self._relationship(value, relationship_pointer(pointer, name))
             if linkage is None:
                 undecoded.add(f"relationships/{name}")
             else:
