@@ -48,7 +48,7 @@ class ReadResult(msgspec.Struct, frozen=True):
     """The rows of a read.
 
     rows: for each node, in pre-order.
-    total: None if it was not requested.
+    total: None if it was not requested. is_estimated: whether the total is PostgreSQL's estimate.
     has_more: whether there are rows after this page. Without pages: whether all rows must be streamed. Then `rows` is
         empty.
     received_bytes: how much PostgreSQL sent.
