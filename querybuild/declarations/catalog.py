@@ -12,7 +12,7 @@ from copy import copy
 
 import msgspec
 
-from querybuild.declarations.faults.resource_faults import declaration_faults, type_faults
+from querybuild.declarations.faults.resource_faults import argument_faults, declaration_faults
 from querybuild.declarations.function import Function, function_faults, split_functions
 from querybuild.declarations.resource import (
     Attribute,
@@ -243,7 +243,7 @@ def _checked_types(resources: object) -> tuple[tuple[Resource, ...], list[str], 
     for resource in resources:
         if not isinstance(resource, Resource):
             faults.append(f"a Catalog takes a list of Resource, and {resource!r} is {type(resource).__name__}")
-        elif wrong := list(type_faults(resource)):
+        elif wrong := list(argument_faults(resource)):
             faults += wrong
             skipped.add(str(resource.type))
         else:

@@ -32,7 +32,7 @@ def message_document(message: str) -> bytes:
 DELETED = message_document("Object successfully deleted")
 
 
-class Writing(msgspec.Struct, frozen=True, eq=False):
+class AnsweredWrite(msgspec.Struct, frozen=True, eq=False):
     """A write, and the read that answers it."""
 
     write: PreparedWrite
@@ -61,7 +61,7 @@ class WritingHandler(AuditedHandler):
         """Return the write of a change, or None if it could not be decoded. Appends to errors."""
         return None if change is None else self.engine.prepare_write(resource, change, self.context, errors)
 
-    def with_read(self, write: PreparedWrite | None, shape: ReadShape, errors: list[ApiError]) -> Writing | None:
+    def with_read(self, write: PreparedWrite | None, shape: ReadShape, errors: list[ApiError]) -> AnsweredWrite | None:
         """Return the write with the read that answers it, or None if one of them has errors. Appends to errors."""
         try:
             read = self.engine.prepare_read(shape, self.request.query, self.context)
@@ -69,30 +69,30 @@ class WritingHandler(AuditedHandler):
             release_frames(error)
             errors.append(error)
             return None
-        return None if write is None else Writing(write, read)
+        return None if write is None else AnsweredWrite(write, read)
 
     def shape_of(self, resource: Resource, change: Change | None) -> ReadShape:
         """Return the shape of the read that answers a write of this resource."""
         written = () if change is None else written_relationships(change, resource, self.catalog)
         return ReadShape("resource", resource, written=written, accepts=self._method.accepts)
 
-    async def execute_write(self, writing: Writing) -> tuple[Any, ReadResult | None]:
+    async def execute_write(self, answered: AnsweredWrite) -> tuple[Any, ReadResult | None]:
         """Write, and read the answer. Returns the id of the row, and the rows of the document. None: the row may not be
         read."""
-        answer = ReadBack(writing.write, writing.read, self.engine, self.context)
-        return await self.writer.run([writing.write], answer)
+        answer = ReadBack(answered.write, answered.read, self.engine, self.context)
+        return await self.writer.run([answered.write], answer)
 
     async def execute_unread(self, write: PreparedWrite) -> None:
         """Write what the answer shows nothing of."""
         await self.writer.run([write], Nothing())
 
-    async def encode_written(self, writing: Writing, written: tuple[Any, ReadResult | None]) -> None:
+    async def encode_written(self, answered: AnsweredWrite, written: tuple[Any, ReadResult | None]) -> None:
         """Answer with the resource that was written, or with nothing if it may not be read."""
         result = written[1]
         if result is None:
             self.finish_unread()
         else:
-            await self.finish_written(self.document(writing.read, result, {}))
+            await self.finish_written(self.document(answered.read, result, {}))
 
     def finish_unread(self) -> None:
         """Answer a write of a resource that may not be read."""
@@ -111,7 +111,7 @@ class WritingHandler(AuditedHandler):
 
     def plan_read_back(
         self, resource: Resource, change: Change | TypedWrite | None, errors: list[ApiError]
-    ) -> Writing | None:
+    ) -> AnsweredWrite | None:
         """Return the write of a resource, with the read of this resource that answers it. Appends to errors."""
         if isinstance(change, TypedWrite):
             shape = ReadShape("resource", resource, written=change.written, accepts=self._method.accepts)
@@ -119,9 +119,9 @@ class WritingHandler(AuditedHandler):
         write = self.plan_write(resource, change, errors)
         return self.with_read(write, self.shape_of(resource, change), errors)
 
-    async def _encode_created(self, writing: Writing, written: tuple[Any, ReadResult | None]) -> None:
+    async def _encode_created(self, answered: AnsweredWrite, written: tuple[Any, ReadResult | None]) -> None:
         row_id, result = written
-        resource = writing.write.resource
+        resource = answered.write.resource
         if result is None:
             self.finish_document(encode_identifier_document(resource, row_id), 201)
             return
@@ -130,7 +130,7 @@ class WritingHandler(AuditedHandler):
         if "detail" in resource.methods:
             links = {"self": location}
             self._headers["Location"] = location
-        document = writing.read.ready.encoder.document(result.rows, links, None, result.received_bytes)
+        document = answered.read.ready.encoder.document(result.rows, links, None, result.received_bytes)
         await self.finish_written(document, 201)
 
     def _on_commit(self, ids: Sequence[Any]) -> None:

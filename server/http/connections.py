@@ -22,7 +22,7 @@ from server.http.answering import Exchange
 from server.http.closings import Closings, Reason
 from server.http.eviction import SETTLED_SECONDS, Group, Progress, decay_over
 from server.http.headers import Headers
-from server.http.http1 import Connection, Peer
+from server.http.http1 import ClientConnection, Peer
 from server.http.request import UNIX, MakeRequest, Request
 from server.limits.balance import Balance
 from server.limits.per_worker import ConnectionLimits
@@ -69,9 +69,9 @@ class Member(Progress):
 
     __slots__ = ("connection", "taken_at", "taken_bytes")
 
-    connection: Connection
+    connection: ClientConnection
 
-    def __init__(self, connection: Connection, now: float) -> None:
+    def __init__(self, connection: ClientConnection, now: float) -> None:
         super().__init__(connection, connection.peer.remote_ip, now)
         self.taken_bytes = 0
         self.taken_at = now
@@ -215,7 +215,7 @@ class Server:
         elif least is not None:
             self._evict(least, Reason.CONNECTIONS)
         accepted.setblocking(False)
-        connection = Connection(self, peer)
+        connection = ClientConnection(self, peer)
         self._join(Member(connection, now))
         loop = asyncio.get_running_loop()
         task = loop.create_task(loop.connect_accepted_socket(lambda: connection, accepted))
@@ -223,7 +223,7 @@ class Server:
         task.add_done_callback(partial(self._taken, accepted, connection))
         return least is not None
 
-    def _taken(self, accepted: socket.socket, connection: Connection, task: asyncio.Task[object]) -> None:
+    def _taken(self, accepted: socket.socket, connection: ClientConnection, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         if task.cancelled() or task.exception() is not None:
             accepted.close()
@@ -263,14 +263,14 @@ class Server:
         if self._balance is not None:
             self._balance.set_count(len(self._all))
 
-    def on_connection_lost(self, connection: Connection) -> None:
+    def on_connection_lost(self, connection: ClientConnection) -> None:
         """Stop counting a connection that has ended."""
         self._forget(connection)
         self._closed.set()
         if self._is_full and len(self._all) < self._limits.connections:
             self._listen()
 
-    def _forget(self, connection: Connection) -> None:
+    def _forget(self, connection: ClientConnection) -> None:
         client = connection.peer.remote_ip
         own = self._by_client.get(client)
         self._all.discard(connection)
@@ -297,7 +297,7 @@ class Server:
             unread = sum([self._check_reader(one, size, now) for one, size in readers if size])
             self._evict_slow_readers(unread, now)
 
-    def on_refused(self, connection: Connection, status: HTTPStatus, seconds: float) -> None:
+    def on_refused(self, connection: ClientConnection, status: HTTPStatus, seconds: float) -> None:
         """Report a request that was answered with a bare status. seconds: since it began to arrive."""
         self._on_refused(status, connection.peer.remote_ip, seconds)
 

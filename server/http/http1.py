@@ -68,7 +68,7 @@ class ConnectionOwner(Protocol):
     is_ending: bool
     shed_next: int
 
-    def on_connection_lost(self, connection: Connection) -> None:
+    def on_connection_lost(self, connection: ClientConnection) -> None:
         """Called when the connection has ended."""
 
     def on_slow_write(self, size: int) -> None:
@@ -77,11 +77,11 @@ class ConnectionOwner(Protocol):
     def route(self, exchange: Exchange, line: RequestStartLine, headers: Headers) -> HTTPMessageDelegate:
         """Return the handler for a request. Raises HTTPInputError."""
 
-    def on_refused(self, connection: Connection, status: HTTPStatus, seconds: float) -> None:
+    def on_refused(self, connection: ClientConnection, status: HTTPStatus, seconds: float) -> None:
         """Called when a request was answered with a bare status. seconds: since the request began to arrive."""
 
 
-class Connection(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """A client's connection.
 
     received_bytes, written_bytes: since it began. waits_since: when it began to wait for a request or the rest of its

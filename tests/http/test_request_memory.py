@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from querybuild.declarations.catalog import Catalog
-from server.http.http1 import Connection
+from server.http.http1 import ClientConnection
 from server.http.request import HandlerDelegate
 from tests.http.conftest import MEDIA_TYPE, Api, Start
 from tests.http.custom import hooked
@@ -43,7 +43,7 @@ Alive = weakref.WeakSet[Any]
 def alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[Alive]:
     """Yield the objects of requests and connections that still exist."""
     found: Alive = weakref.WeakSet()
-    received, made = HandlerDelegate.headers_received, Connection.connection_made
+    received, made = HandlerDelegate.headers_received, ClientConnection.connection_made
 
     def headers_received(self: HandlerDelegate, *values: Any) -> Any:
         result = received(self, *values)
@@ -52,12 +52,12 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[Alive]:
             found.add(self._handler.cancel_scope)
         return result
 
-    def connection_made(self: Connection, transport: Any) -> None:
+    def connection_made(self: ClientConnection, transport: Any) -> None:
         found.add(self)
         made(self, transport)
 
     monkeypatch.setattr(HandlerDelegate, "headers_received", headers_received)
-    monkeypatch.setattr(Connection, "connection_made", connection_made)
+    monkeypatch.setattr(ClientConnection, "connection_made", connection_made)
     gc.disable()
     # pytest keeps log records with their tracebacks.
     logging.disable()
@@ -302,11 +302,11 @@ async def test_a_kept_connection(start: Start, database_url: str, alive: Alive) 
     api = await served(start, database_url)
     async with connected(api.port) as wire:
         await exchange(KEPT, wire)
-        await until(lambda: names(alive), lambda found: found == ["Connection"])
+        await until(lambda: names(alive), lambda found: found == ["ClientConnection"])
         before = tracemalloc.get_traced_memory()[0]
         for _ in range(3):
             await exchange(KEPT, wire)
-        await until(lambda: names(alive), lambda found: found == ["Connection"])
+        await until(lambda: names(alive), lambda found: found == ["ClientConnection"])
         assert tracemalloc.get_traced_memory()[0] - before < LEFT_BYTES
 
 

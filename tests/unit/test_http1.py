@@ -16,7 +16,7 @@ from tornado.iostream import StreamClosedError
 
 from server.http.answering import JOINED_BYTES, Exchange
 from server.http.headers import Headers
-from server.http.http1 import KEPT_BYTES, SHORT_BODY_BYTES, Connection, Peer
+from server.http.http1 import KEPT_BYTES, SHORT_BODY_BYTES, ClientConnection, Peer
 from server.http.message import FED_BYTES, FED_TIMES
 from tests.waiting import until
 
@@ -105,11 +105,11 @@ class Owner:
         self.requests: list[Request] = []
         self.refusals: list[int] = []
 
-    def on_connection_lost(self, connection: Connection) -> None: ...
+    def on_connection_lost(self, connection: ClientConnection) -> None: ...
 
     def on_slow_write(self, size: int) -> None: ...
 
-    def on_refused(self, connection: Connection, status: HTTPStatus, seconds: float) -> None:
+    def on_refused(self, connection: ClientConnection, status: HTTPStatus, seconds: float) -> None:
         assert 0 <= seconds < 60
         self.refusals.append(status)
 
@@ -121,14 +121,14 @@ class Owner:
         return request
 
 
-def connected(owner: Owner) -> tuple[Connection, Any]:
+def connected(owner: Owner) -> tuple[ClientConnection, Any]:
     transport: Any = Transport()
-    connection = Connection(owner, Peer("127.0.0.1", ("127.0.0.1", 1), 2))
+    connection = ClientConnection(owner, Peer("127.0.0.1", ("127.0.0.1", 1), 2))
     connection.connection_made(transport)
     return connection, transport
 
 
-def asked(data: bytes = GET) -> tuple[Request, Connection, Any]:
+def asked(data: bytes = GET) -> tuple[Request, ClientConnection, Any]:
     """Return a connection that has received one request."""
     owner = Owner()
     connection, transport = connected(owner)
@@ -605,7 +605,7 @@ async def test_waits_since_is_set_only_between_requests() -> None:
 
 
 async def test_a_connection_can_be_closed_before_it_has_a_transport() -> None:
-    connection, transport = Connection(Owner(), Peer("127.0.0.1", ("127.0.0.1", 1), 2)), Transport()
+    connection, transport = ClientConnection(Owner(), Peer("127.0.0.1", ("127.0.0.1", 1), 2)), Transport()
     assert (connection.is_at_work, connection.moved_bytes) == (False, 0)
     connection.close()
     connection.connection_made(transport)  # type: ignore[arg-type]  # it is all that is asked for

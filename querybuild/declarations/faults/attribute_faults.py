@@ -45,7 +45,7 @@ def attribute_faults(attribute: Attribute, resource: Resource) -> Iterator[str]:
             re.compile(attribute.pattern)
         except re.error as error:
             yield f"the pattern is not a valid regular expression: {error}"
-    yield from repeated("operator", (operator.name for operator in attribute.operators))
+    yield from repeated_names("operator", (operator.name for operator in attribute.operators))
     if any(operator.name in ("any", "has") for operator in attribute.operators):
         yield "`any` and `has` are operators of relationships"
     yield from _computed_faults(attribute, resource)
@@ -80,7 +80,7 @@ def _computed_faults(attribute: Attribute, resource: Resource) -> Iterator[str]:
             yield f"it depends on {quoted(name)}, which is computed in Python, too"
 
 
-def repeated(what: str, names: Iterable[str]) -> Iterator[str]:
+def repeated_names(what: str, names: Iterable[str]) -> Iterator[str]:
     """Yield a fault for each name that occurs again."""
     seen: set[str] = set()
     for name in names:

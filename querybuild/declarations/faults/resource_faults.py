@@ -9,7 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from querybuild.declarations.faults.attribute_faults import attribute_faults, repeated
+from querybuild.declarations.faults.attribute_faults import attribute_faults, repeated_names
 from querybuild.declarations.faults.declaration_types import wrong_types
 from querybuild.declarations.faults.relationship_faults import id_faults, relationship_faults
 from querybuild.declarations.faults.rule_faults import key_faults, rule_faults
@@ -24,7 +24,7 @@ _RIGHTS = ("read_by", "write_by")
 """Arguments that `faults/rule_faults.py` checks."""
 
 
-def type_faults(resource: Resource) -> Iterator[str]:
+def argument_faults(resource: Resource) -> Iterator[str]:
     """Yield the faults of arguments of wrong types, which the other checks could not handle."""
     where = f"resource {quoted(str(resource.type))}: "
     faults = list(wrong_types(resource, but=("hooks",)))
@@ -58,8 +58,8 @@ def declaration_faults(
     """Yield the faults of the declarations. skipped: JSON:API types whose declarations are not checked."""
     if not resources and not skipped:
         yield "the catalog declares no resource"
-    yield from repeated("type", (resource.type for resource in resources))
-    yield from repeated("path", (resource.path for resource in resources))
+    yield from repeated_names("type", (resource.type for resource in resources))
+    yield from repeated_names("path", (resource.path for resource in resources))
     has_rules = any(resource.access for resource in resources)
     below = _paths_below(resources)
     for resource in resources:
@@ -102,7 +102,7 @@ def _resource_faults(resource: Resource) -> Iterator[str]:
     if unknown:
         yield f"methods are {listed(sorted(RESOURCE_METHODS))}, not {listed(sorted(unknown))}"
     names = [field.name for field in (*resource.attributes, *resource.relationships)]
-    yield from repeated("field", names)
+    yield from repeated_names("field", names)
     for name in names:
         if not _MEMBER_NAME.fullmatch(name):
             yield f"{quoted(name)} is not a JSON:API member name"

@@ -10,7 +10,7 @@ from querybuild.errors import ApiError
 from querybuild.planning.context import check_method
 from querybuild.query import Change, Owner
 from server.engine import PreparedWrite, ReadShape
-from server.handlers.writing import Writing, WritingHandler
+from server.handlers.writing import AnsweredWrite, WritingHandler
 
 
 class RelatedHandler(WritingHandler):
@@ -52,7 +52,7 @@ class RelatedHandler(WritingHandler):
         self.path_id(self.resource)
         return Change(kind="delete", type=None)
 
-    def _plan_update(self, change: Change | None, errors: list[ApiError]) -> Writing | None:
+    def _plan_update(self, change: Change | None, errors: list[ApiError]) -> AnsweredWrite | None:
         write = None if change is None else self._plan_related(change, errors)
         return self.with_read(write, self.shape_of(self.target, change), errors)
 

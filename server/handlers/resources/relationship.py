@@ -13,7 +13,7 @@ from serializers.links import quote_segment, related_path, resource_path
 from serializers.objects import Meta
 from server.engine import ReadShape
 from server.execution.execute import ReadResult
-from server.handlers.writing import Writing, WritingHandler, message_document
+from server.handlers.writing import AnsweredWrite, WritingHandler, message_document
 
 CREATED = message_document("Relationship successfully created")
 UPDATED = "Relationship successfully updated"
@@ -52,15 +52,15 @@ class RelationshipHandler(WritingHandler):
         relationships = {self.relationship.name: linkage}
         return Change(kind="update", type=None, id=self.route.id, relationships=relationships, pointer=linkage.pointer)
 
-    def _plan_replace(self, change: Change | None, errors: list[ApiError]) -> Writing | None:
+    def _plan_replace(self, change: Change | None, errors: list[ApiError]) -> AnsweredWrite | None:
         return self.with_read(self.plan_write(self.resource, change, errors), self._shape, errors)
 
-    async def _encode_replaced(self, writing: Writing, written: tuple[Any, ReadResult | None]) -> None:
+    async def _encode_replaced(self, answered: AnsweredWrite, written: tuple[Any, ReadResult | None]) -> None:
         result = written[1]
         if result is None:
             self.finish_unread()
         else:
-            await self.finish_written(self.document(writing.read, result, self._related_link(), Meta(UPDATED)))
+            await self.finish_written(self.document(answered.read, result, self._related_link(), Meta(UPDATED)))
 
     @property
     def _shape(self) -> ReadShape:
