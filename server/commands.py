@@ -149,7 +149,7 @@ def check(settings: Settings, *, as_json: bool = False) -> int:
             )
             # With row_security, the server's own role need not be able to read the tables.
             unenforced = {} if settings.has_row_security else schema.unenforced_keys
-            faults = schema.faults or await check_id_rows(connection, unenforced, show)
+            faults = tuple(map(str, schema.faults)) or await check_id_rows(connection, unenforced, show)
             show("looking for missing indexes")
             suggestions = await index_advisor.suggest(connection, catalog)
         return Checked(not faults, pending, faults, schema.warnings, suggestions, access, closed)

@@ -112,7 +112,7 @@ async def explain(
     is_run, has_lines: as for `explain_read`. Raises StartError."""
     schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only, roles=roles_of(settings))
     if schema.faults:
-        raise misfit(schema.faults, settings)
+        raise misfit(map(str, schema.faults), settings)
     engine = Engine(settings, catalog, schema, Authenticator(settings, custom=custom))
     # Nothing of this is for the logs.
     quiet = msgspec.structs.replace(settings, audit_log=None, tracing=False, slow_statement_seconds="off")

@@ -7,6 +7,7 @@ It must not know: settings, files.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -14,23 +15,23 @@ import msgspec
 from querybuild.declarations.resource import Attribute
 from querybuild.errors import quoted
 from server.inspecting.inspected import Field, Inspected, Inspection, NotServed
+from server.schema.fault import Fault
 
 
-def without(found: Inspection, faults: Sequence[str]) -> Inspection:
-    """Return the inspection without the fields and resources that faults of `read_live_schema` name.
-
-    A fault is `resource “film”: attribute “title”: ...`, or `resource “film”: ...` if it is about the resource itself.
-    """
+def without(found: Inspection, faults: Sequence[Fault]) -> Inspection:
+    """Return the inspection without the fields and resources that faults of `read_live_schema` name. The first fault of
+    each says why."""
     kept, dropped = [], {}
+    by_type: defaultdict[str, list[Fault]] = defaultdict(list)
+    for fault in faults:
+        by_type[fault.resource].append(fault)
     for one in found.inspected:
-        start = f"resource {quoted(one.resource.type)}: "
-        own = [fault.removeprefix(start) for fault in faults if fault.startswith(start)]
-        by_field = {field: [fault for fault in own if fault.startswith(_label(field))] for field in one.fields}
-        others = [fault for fault in own if not any(fault in some for some in by_field.values())]
+        own = by_type[one.resource.type]
+        others = [fault for fault in own if not fault.field]
         if others:
-            dropped[one.resource.type] = NotServed(one.table.full_name, others[0])
+            dropped[one.resource.type] = NotServed(one.table.full_name, others[0].reason)
         else:
-            kept.append(_without_fields(one, {field: some[0] for field, some in by_field.items() if some}))
+            kept.append(_without_fields(one, {fault.field: fault.text_within for fault in reversed(own)}))
     missing = {kind: f"refers to {one.full_name}, which is not served" for kind, one in dropped.items()}
     return msgspec.structs.replace(
         found,
@@ -39,13 +40,8 @@ def without(found: Inspection, faults: Sequence[str]) -> Inspection:
     )
 
 
-def _label(field: Field) -> str:
-    kind = "attribute" if isinstance(field.declaration, Attribute) else "relationship"
-    return f"{kind} {quoted(field.declaration.name)}: "
-
-
-def _without_fields(one: Inspected, faults: dict[Field, str]) -> Inspected:
-    return _filtered(one, lambda field: faults.get(field, ""), one.unstated)
+def _without_fields(one: Inspected, texts: dict[str, str]) -> Inspected:
+    return _filtered(one, lambda field: texts.get(field.declaration.name, ""), one.unstated)
 
 
 def _without_targets(one: Inspected, missing: dict[str, str]) -> Inspected:

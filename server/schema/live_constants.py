@@ -19,6 +19,7 @@ from querybuild.errors import quoted
 from querybuild.filters import RELATION_OPERATORS
 from querybuild.planning.criteria import comes_from_principal
 from querybuild.sql.binds import Binds
+from server.schema.fault import Fault
 
 _ERRORS = (
     asyncpg.DataError,
@@ -36,26 +37,26 @@ class _Constant(msgspec.Struct, frozen=True):
     what: str
 
 
-async def constant_faults(connection: asyncpg.Connection[Any], catalog: Catalog) -> list[str]:
-    """Return a message for each constant in a rule that PostgreSQL refuses. Without it, every request that the rule is
+async def constant_faults(connection: asyncpg.Connection[Any], catalog: Catalog) -> list[Fault]:
+    """Return a Fault for each constant in a rule that PostgreSQL refuses. Without it, every request that the rule is
     for would fail."""
-    faults: list[str] = []
-    for where, one in _all_constants(catalog):
+    faults: list[Fault] = []
+    for resource, where, one in _all_constants(catalog):
         try:
             await connection.fetchval(f"SELECT {one.sql}", one.value)
         except _ERRORS as error:
-            faults.append(f"{where}: {one.what} is refused: {error}")
+            faults.append(Fault(f"{where}: {one.what} is refused: {error}", resource.type))
     return faults
 
 
-def _all_constants(catalog: Catalog) -> Iterator[tuple[str, _Constant]]:
-    """Yield where each constant is, and the constant."""
+def _all_constants(catalog: Catalog) -> Iterator[tuple[Resource, str, _Constant]]:
+    """Yield the resource of each constant, where it is there, and the constant."""
     for resource in catalog:
         for number, allow in enumerate(resource.access, 1):
-            where = f"resource {quoted(resource.type)}: rule {number} ({audience_name(allow.to)}): "
+            where = f"rule {number} ({audience_name(allow.to)}): "
             for name in ("rows", "check"):
                 for constant in _constants(getattr(allow, name), resource, catalog):
-                    yield f"{where}`{name}`", constant
+                    yield resource, f"{where}`{name}`", constant
 
 
 def _constants(rows: object, resource: Resource, catalog: Catalog) -> Iterator[_Constant]:

@@ -1,5 +1,5 @@
 """Finds the functions of the database that declarations mean, and compares the two. What comes in: a connection and the
-Catalog. What goes out: the functions with their signatures, and a message for each that does not match.
+Catalog. What goes out: the functions with their signatures, and a Fault for each that does not match.
 
 It must not know: requests.
 """
@@ -19,6 +19,7 @@ from querybuild.declarations.keys import Key
 from querybuild.declarations.terms import quote_ident
 from querybuild.errors import listed, nearest, quoted
 from querybuild.sql.calls import compile_results
+from server.schema.fault import Fault
 from server.schema.live_tables import TYPE_NAME
 
 _BASE = f"""(
@@ -69,28 +70,30 @@ class _Overload(msgspec.Struct, frozen=True):
         """Return whether it accepts the declared arguments, or only the required ones."""
         return not list(self.faults(function, required_only=required_only))
 
-    def faults(self, function: Function, *, required_only: bool = False) -> Iterator[str]:
+    def faults(self, function: Function, *, required_only: bool = False) -> Iterator[Fault]:
         """Yield why it does not accept the declared arguments."""
         declared = [one for one in function.arguments if one.required or not required_only]
         for argument in declared:
-            name, label = argument.column_name, f"argument {quoted(argument.name)}: "
+            name, reason = argument.column_name, ""
             if name not in self.types:
-                yield f"{label}the function has no argument {quoted(name)}.{nearest(name, self.types)}"
+                reason = f"the function has no argument {quoted(name)}.{nearest(name, self.types)}"
             elif self.types[name] not in argument.type.sql_names:
                 expected = listed(argument.type.sql_names)
-                yield f"{label}it is declared as {argument.type.name}, and is {self.types[name]}, not {expected}"
+                reason = f"it is declared as {argument.type.name}, and is {self.types[name]}, not {expected}"
             elif not argument.required and name not in self.optional:
-                yield f"{label}it has no default: declare required=True"
+                reason = "it has no default: declare required=True"
+            if reason:
+                yield Fault(reason, function=function.name, argument=argument.name)
         sent = {argument.column_name for argument in declared}
         missing = [name for name in self.names if name not in sent and name not in self.optional]
         if missing:
             names = listed(name or "one without a name" for name in missing)
-            yield f"the function needs more arguments: declare {names}"
+            yield Fault(f"the function needs more arguments: declare {names}", function=function.name)
 
 
 async def read_functions(
     connection: asyncpg.Connection[Any], catalog: Catalog, prepare: Prepare, *, has_roles: bool
-) -> tuple[tuple[Function, ...], list[str]]:
+) -> tuple[tuple[Function, ...], list[Fault]]:
     """Return the functions with their signatures, and the faults. has_roles: whether requests run with other roles, so
     that the privileges of this one do not matter."""
     if not catalog.functions:
@@ -100,24 +103,20 @@ async def read_functions(
     for row in await connection.fetch(_FUNCTIONS, names, schemas):
         overloads[row["place"]].append(_overload(row))
     functions: list[Function] = []
-    faults: list[list[str]] = []
+    faults: list[list[Fault]] = []
     tried: dict[int, Function] = {}
     for place, function in enumerate(catalog.functions):
         chosen, own = _chosen(function, overloads[place])
         if chosen is not None:
-            own += _kind_faults(function, chosen.facts, has_roles=has_roles)
+            kind_faults = _kind_faults(function, chosen.facts, has_roles=has_roles)
+            own += [Fault(reason, function=function.name) for reason in kind_faults]
             functions.append(msgspec.structs.replace(function, signature=_signature(function, chosen)))
             if not own:
                 tried[place] = functions[-1]
         faults.append(own)
-    for place, fault in (await _result_faults(connection, tried, catalog, prepare)).items():
-        faults[place].append(fault)
-    shown = [
-        f"function {quoted(function.name)}: {fault}"
-        for function, own in zip(catalog.functions, faults, strict=True)
-        for fault in own
-    ]
-    return tuple(functions), shown
+    for place, reason in (await _result_faults(connection, tried, catalog, prepare)).items():
+        faults[place].append(Fault(reason, function=tried[place].name))
+    return tuple(functions), [fault for own in faults for fault in own]
 
 
 def _overload(row: asyncpg.Record) -> _Overload:
@@ -131,20 +130,20 @@ def _overload(row: asyncpg.Record) -> _Overload:
     )
 
 
-def _chosen(function: Function, found: Sequence[_Overload]) -> tuple[_Overload | None, list[str]]:
+def _chosen(function: Function, found: Sequence[_Overload]) -> tuple[_Overload | None, list[Fault]]:
     """Return the function that the declaration means, or the faults."""
-    if not found:
-        return None, ["there is no such function in the database" + _where(function)]
     if len(found) == 1:
         return found[0], list(found[0].faults(function))
-    shown = listed(one.facts["shown"] for one in found)
     fitting = [one for one in found if one.takes(function, required_only=False)]
-    if not fitting:
-        return None, [f"none of the functions with this name takes these arguments: {shown}"]
+    reason, shown = "", listed(one.facts["shown"] for one in found)
+    if not found:
+        reason = "there is no such function in the database" + _where(function)
+    elif not fitting:
+        reason = f"none of the functions with this name takes these arguments: {shown}"
     # A call without the optional arguments may mean another function.
-    if len(fitting) > 1 or any(one.takes(function, required_only=True) for one in found if one is not fitting[0]):
-        return None, [f"several functions with this name take these arguments: {shown}: rename one, or drop it"]
-    return fitting[0], []
+    elif len(fitting) > 1 or any(one.takes(function, required_only=True) for one in found if one is not fitting[0]):
+        reason = f"several functions with this name take these arguments: {shown}: rename one, or drop it"
+    return (None, [Fault(reason, function=function.name)]) if reason else (fitting[0], [])
 
 
 def _where(function: Function) -> str:

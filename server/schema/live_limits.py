@@ -12,6 +12,7 @@ from querybuild.declarations.catalog import Catalog, CatalogError
 from querybuild.declarations.resource import Attribute
 from querybuild.planning.context import View
 from querybuild.planning.rules import read_rules
+from server.schema.fault import Fault
 from server.schema.live_tables import FoundTables
 
 # Follows each column's type through domains and arrays to its base type. A domain has its own modifier.
@@ -69,11 +70,11 @@ def checks_of_limits(limits: Limits) -> Checks:
     return {attribute: checks_within(attribute, limit) for attribute, limit in limits.items()}
 
 
-def rule_faults(catalog: Catalog, limits: Limits) -> list[str]:
-    """Return a message for each filter or value of a rule that does not fit the columns. catalog: with the types that
+def rule_faults(catalog: Catalog, limits: Limits) -> list[Fault]:
+    """Return a Fault for each filter or value of a rule that does not fit the columns. catalog: with the types that
     only the tables know."""
     try:
         read_rules(View(catalog, checks_of_limits(limits)))
     except CatalogError as error:
-        return str(error).splitlines()
+        return [Fault(line) for line in str(error).splitlines()]
     return []

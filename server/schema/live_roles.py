@@ -13,6 +13,7 @@ import asyncpg
 
 from querybuild.declarations.terms import quote_ident
 from querybuild.errors import quoted
+from server.schema.fault import Fault
 
 # Before version 16 every member of a role may set it.
 _ROLES = """
@@ -50,18 +51,19 @@ async def plans_depend_on_role(connection: asyncpg.Connection[Any], roles: Seque
     return bool(roles) and bool(await connection.fetchval(_SOME_MAY_CALL, roles))
 
 
-async def find_role_faults(connection: asyncpg.Connection[Any], roles: Sequence[str]) -> tuple[str, ...]:
-    """Return a message for each role that does not exist or that the server's role may not set."""
+async def find_role_faults(connection: asyncpg.Connection[Any], roles: Sequence[str]) -> tuple[Fault, ...]:
+    """Return a Fault for each role that does not exist or that the server's role may not set."""
     if not roles:
         return ()
     right = "'SET'" if connection.get_server_version().major >= 16 else "'MEMBER'"
     faults = []
     for row in await connection.fetch(_ROLES.format(right=right), roles):
         if not row["is_there"]:
-            faults.append(f"row_security: there is no role {quoted(row['name'])} in the database")
+            faults.append(Fault(f"row_security: there is no role {quoted(row['name'])} in the database"))
         elif not row["may_set"]:
             grant = f"GRANT {quote_ident(row['name'])} TO {quote_ident(row['own'])}"
-            faults.append(f"row_security: the role {quoted(row['own'])} may not set {quoted(row['name'])}: {grant}")
+            own = f"the role {quoted(row['own'])}"
+            faults.append(Fault(f"row_security: {own} may not set {quoted(row['name'])}: {grant}"))
     return tuple(faults)
 
 

@@ -1,4 +1,4 @@
-"""Compares the declarations with the live tables. What comes in: a connection and the Catalog. What goes out: a message
+"""Compares the declarations with the live tables. What comes in: a connection and the Catalog. What goes out: a Fault
 for each declaration that the tables do not match, and the constraints, which show the field that a refused write is
 about.
 
@@ -19,8 +19,8 @@ from querybuild.declarations.function import Function
 from querybuild.declarations.resource import Resource, link_of
 from querybuild.planning.counting import References
 from server.schema.comparing.keys import with_key_types
-from server.schema.comparing.reads import read_faults
-from server.schema.comparing.writes import write_faults
+from server.schema.comparing.resources import resource_faults
+from server.schema.fault import Fault
 from server.schema.live_abilities import with_abilities
 from server.schema.live_constants import constant_faults
 from server.schema.live_functions import read_functions
@@ -49,7 +49,7 @@ Constraints = dict[tuple[str, str, str], tuple[str, ...]]
 class LiveSchema(msgspec.Struct, frozen=True):
     """The result of reading the live tables.
 
-    faults: messages about declarations that do not match.
+    faults: the declarations that do not match.
     warnings: messages about problems that rows may cause later.
     unenforced_keys: columns that must be unique, without a constraint.
     catalog: the declarations, with the types that only the tables know. None if there are faults.
@@ -63,7 +63,7 @@ class LiveSchema(msgspec.Struct, frozen=True):
     plans_depend_on_role: whether the plan for a statement of one role must not be used for another one.
     """
 
-    faults: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
     warnings: tuple[str, ...] = ()
     unenforced_keys: UnenforcedKeys = {}
     catalog: Catalog | None = None
@@ -155,13 +155,11 @@ async def _read_found(connection: asyncpg.Connection[Any], catalog: Catalog, *, 
     )
 
 
-async def _find_faults(reader: Reader, catalog: Catalog, found: FoundTables, *, is_read_only: bool) -> list[str]:
+async def _find_faults(reader: Reader, catalog: Catalog, found: FoundTables, *, is_read_only: bool) -> list[Fault]:
     """Return the faults of the resources, in the order of the declarations."""
-    faults: dict[Resource, list[str]] = {}
+    faults: dict[Resource, list[Fault]] = {}
     for resource in catalog:
-        own = faults[resource] = list(read_faults(catalog, resource, found))
-        if not is_read_only:
-            own += write_faults(catalog, resource, found)
+        own = faults[resource] = list(resource_faults(catalog, resource, found, is_read_only=is_read_only))
         table = found[resource.schema, resource.table]
         if table is not None and table.columns.keys() >= set(resource.id.key.columns):
             own += await term_faults(reader, resource)

@@ -15,12 +15,12 @@ import msgspec
 from querybuild.declarations.resource import Attribute, Resource
 from querybuild.declarations.terms import quote_ident
 from querybuild.declarations.types import OPAQUE, ColumnType
-from querybuild.errors import quoted
 from querybuild.planning.context import Context
 from querybuild.planning.plan import FIRST_ALIAS, ReadPlan, node_of
 from querybuild.planning.rowsets import open_rows
 from querybuild.sql.select import compile_read
-from server.schema.comparing.reads import label_of, type_fault
+from server.schema.comparing.reads import type_fault
+from server.schema.fault import Fault
 from server.schema.live_tables import TYPE_NAME
 
 Key = TypeVar("Key")
@@ -123,7 +123,7 @@ async def _explain(connection: asyncpg.Connection[Any], sql: str) -> None:
             raise
 
 
-async def read_refusals(reader: Reader, resources: Iterable[Resource]) -> dict[Resource, str]:
+async def read_refusals(reader: Reader, resources: Iterable[Resource]) -> dict[Resource, Fault]:
     """Return the fault of the list of each resource that cannot be read without query parameters."""
     statements: dict[Resource, str] = {}
     reasons: dict[Resource, str] = {}
@@ -137,15 +137,14 @@ async def read_refusals(reader: Reader, resources: Iterable[Resource]) -> dict[R
             await _columns_of(reader, statements[resource], is_explained=True)
         except _Refused as error:
             reasons[resource] = str(error)
-    return {resource: f"{label_of(resource)}it cannot be read: {reason}" for resource, reason in reasons.items()}
+    return {one: Fault(f"it cannot be read: {reason}", one.type) for one, reason in reasons.items()}
 
 
-async def term_faults(reader: Reader, resource: Resource) -> list[str]:
+async def term_faults(reader: Reader, resource: Resource) -> list[Fault]:
     """Return the faults of the attributes that are computed in SQL."""
     computed = [attribute for attribute in resource.attributes if attribute.sql is not None]
     faults = [(attribute, await _term_fault(reader, resource, attribute)) for attribute in computed]
-    where = label_of(resource)
-    return [f"{where}attribute {quoted(attribute.name)}: {fault}" for attribute, fault in faults if fault]
+    return [Fault(reason, resource.type, attribute=attribute.name) for attribute, reason in faults if reason]
 
 
 async def type_of_term(reader: Reader, resource: Resource, attribute: Attribute) -> int:

@@ -1,7 +1,7 @@
 """Checks what the name of a column's type does not say: the fields of composite types, and whether PostgreSQL was built
 with the type.
 
-What comes in: a connection, a resource and its table. What goes out: a message for each fault. It must not know:
+What comes in: a connection, a resource and its table. What goes out: a Fault for each difference. It must not know:
 requests.
 """
 
@@ -14,9 +14,10 @@ import asyncpg
 
 from querybuild.declarations.database_types.names import declared_as
 from querybuild.declarations.database_types.texts import XML
-from querybuild.declarations.resource import Attribute, Resource
+from querybuild.declarations.resource import Resource
 from querybuild.declarations.types import OPAQUE, ColumnType
 from querybuild.errors import listed, quoted
+from server.schema.fault import Fault
 from server.schema.live_tables import TYPE_NAME, Table
 
 _FIELDS = f"""
@@ -34,7 +35,7 @@ ORDER BY f.attnum
 """
 
 
-async def value_faults(connection: asyncpg.Connection[Any], resource: Resource, table: Table) -> list[str]:
+async def value_faults(connection: asyncpg.Connection[Any], resource: Resource, table: Table) -> list[Fault]:
     """Return the faults of the stored attributes of a resource."""
     faults = []
     for attribute in resource.attributes:
@@ -47,12 +48,8 @@ async def value_faults(connection: asyncpg.Connection[Any], resource: Resource, 
             found = list(_field_faults(column_type, rows))
         elif column_type is XML and not await _has_xml(connection):
             found = ["this PostgreSQL is built without XML: declare it as OPAQUE"]
-        faults += [f"{_label(resource, attribute)}{fault}" for fault in found]
+        faults += [Fault(reason, resource.type, attribute=attribute.name) for reason in found]
     return faults
-
-
-def _label(resource: Resource, attribute: Attribute) -> str:
-    return f"resource {quoted(resource.type)}: attribute {quoted(attribute.name)}: "
 
 
 def _field_faults(declared: ColumnType, rows: list[asyncpg.Record]) -> Iterator[str]:

@@ -155,7 +155,7 @@ async def prepare_database(
                 connection, declared.catalog, is_read_only=settings.read_only, roles=roles_of(settings)
             )
         if schema.faults:
-            raise misfit(schema.faults, settings)
+            raise misfit(map(str, schema.faults), settings)
         for warning in schema.warnings:
             log.warning("%s", warning)
         if settings.demo and not is_built_in(settings):

@@ -275,7 +275,7 @@ async def faults_of(url: str, text: str) -> str:
     await prepare(url, blocks(text, "sql"))
     connection = await asyncpg.connect(url)
     try:
-        return "\n".join((await read_live_schema(connection, Catalog(UNFIT))).faults)
+        return "\n".join(map(str, (await read_live_schema(connection, Catalog(UNFIT))).faults))
     finally:
         await connection.close()
 

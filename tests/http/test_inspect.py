@@ -25,6 +25,7 @@ from querybuild.declarations.terms import quote_ident
 from server.__main__ import main
 from server.inspecting.catalog.choosing import Choice
 from server.inspecting.report import inspect_database
+from server.schema.fault import Fault
 from server.schema.live_schema import read_live_schema
 from server.settings import Settings, StartError
 from server.startup import start as startup
@@ -383,7 +384,7 @@ def test_a_column_of_citext_is_declared_as_such(request: pytest.FixtureRequest) 
     [mail] = declarations(Settings(database_url=cluster.url("mails"), inspect=True)).catalog
     assert (mail.id.type, mail.attributes[0].type) == (CITEXT, CITEXT)
 
-    async def faults() -> tuple[str, ...]:
+    async def faults() -> tuple[Fault, ...]:
         connection = await asyncpg.connect(cluster.url("mails"))
         try:
             return (await read_live_schema(connection, Catalog([mail]))).faults

@@ -79,7 +79,7 @@ async def faults(url: str, *resources: Resource, statements: tuple[str, ...] = (
     try:
         for statement in statements:
             await connection.execute(statement)
-        return list((await read_live_schema(connection, Catalog(resources), **options)).faults)
+        return list(map(str, (await read_live_schema(connection, Catalog(resources), **options)).faults))
     finally:
         await connection.close()
 

@@ -23,6 +23,7 @@ from server.inspecting.declaration.column_types import column_type_of
 from server.inspecting.declaration.naming import ascii_of, snake_case
 from server.inspecting.hints import FunctionHints, Hints, quoted_key
 from server.inspecting.inspected import Inspected, InspectedFunction, Inspection, Notes, NotServed
+from server.schema.fault import Fault
 
 _PREFIX = "p_"
 """Many functions have it before all names of arguments, to tell them from columns."""
@@ -84,15 +85,10 @@ def with_functions(
     )
 
 
-def refused_functions(found: Inspection, faults: Sequence[str]) -> dict[str, str]:
-    """Return why functions do not fit, by their names with types. faults: of `read_live_schema`, such as
-    `function “film_count”: ...`."""
-    refused: dict[str, str] = {}
-    for one in found.functions:
-        start = f"function {quoted(one.function.name)}: "
-        own = [fault.removeprefix(start) for fault in faults if fault.startswith(start)]
-        refused |= {one.full_name: own[0]} if own else {}
-    return refused
+def refused_functions(found: Inspection, faults: Sequence[Fault]) -> dict[str, str]:
+    """Return why functions do not fit, by their names with types: the first of their faults."""
+    texts = {fault.function: fault.text_within for fault in reversed(faults)}
+    return {one.full_name: texts[one.function.name] for one in found.functions if one.function.name in texts}
 
 
 def _unused_names(routines: Sequence[Routine], hints: Hints) -> Iterator[str]:

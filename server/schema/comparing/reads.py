@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.database_types.names import declared_as
 from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
 from querybuild.declarations.types import OPAQUE, ColumnType
@@ -22,36 +21,19 @@ from server.schema.comparing.keys import (
     type_faults,
 )
 from server.schema.comparing.privileges import read_privileges
-from server.schema.live_tables import Column, Columns, FoundTables, Table
+from server.schema.live_tables import Column, FoundTables, Table
 
 
-def label_of(resource: Resource) -> str:
-    """Return the beginning of each message about a resource."""
-    return f"resource {quoted(resource.type)}: "
+def table_faults(resource: Resource, table: Table) -> Iterator[str]:
+    """Return the faults of the id of a resource, and what keeps the role from reading its table."""
+    yield from id_faults(resource, table)
+    yield from read_privileges(table, (*resource.id.key.columns, *_read_columns_of(resource)))
 
 
-def read_faults(catalog: Catalog, resource: Resource, found: FoundTables) -> Iterator[str]:
-    """Return what does not match between a resource and its tables, or keeps the role from reading them."""
-    where = label_of(resource)
-    table = found[resource.schema, resource.table]
-    if table is None:
-        yield f"{where}there is no table {quoted(resource.table)} in the database"
-        return
-    read = (*resource.id.key.columns, *_read_columns_of(resource))
-    for fault in (
-        *id_faults(resource, table),
-        *_attribute_faults(resource, table.columns),
-        *read_privileges(table, read),
-    ):
-        yield where + fault
-    for relationship in resource.relationships:
-        for fault in _relationship_faults(resource, relationship, catalog.target(relationship), found):
-            yield f"{where}relationship {quoted(relationship.name)}: {fault}"
-
-
-def _relationship_faults(
+def relationship_faults(
     resource: Resource, relationship: Relationship, target: Resource, found: FoundTables
 ) -> Iterator[str]:
+    """Return what does not match between a relationship and its columns, or keeps the role from reading them."""
     own, theirs = found[resource.schema, resource.table], found[target.schema, target.table]
     if link_of(relationship) is not None:
         yield from _link_faults(resource, relationship, target, found)
@@ -104,19 +86,15 @@ def _read_columns_of(resource: Resource) -> Iterator[str]:
             yield from own.own_columns
 
 
-def _attribute_faults(resource: Resource, columns: Columns) -> Iterator[str]:
-    for attribute in resource.attributes:
-        if not attribute.is_stored:
-            continue
-        label = f"attribute {quoted(attribute.name)}: "
-        column = columns.get(attribute.column_name)
-        if column is None:
-            yield from (label + fault for fault in missing(attribute.column_name, resource.table, columns))
-            continue
-        is_filled = resource.hooks.before_create is not None or "create" not in resource.methods
-        is_filled = is_filled or attribute.filled or attribute.column_name in columns_of_others(resource)
-        for fault in _column_faults(attribute, column, is_filled=is_filled):
-            yield label + fault
+def attribute_faults(resource: Resource, attribute: Attribute, table: Table) -> Iterator[str]:
+    """Return what does not match between a stored attribute and its column."""
+    column = table.columns.get(attribute.column_name)
+    if column is None:
+        yield from missing(attribute.column_name, resource.table, table.columns)
+        return
+    is_filled = resource.hooks.before_create is not None or "create" not in resource.methods
+    is_filled = is_filled or attribute.filled or attribute.column_name in columns_of_others(resource)
+    yield from _column_faults(attribute, column, is_filled=is_filled)
 
 
 def _column_faults(attribute: Attribute, column: Column, *, is_filled: bool) -> Iterator[str]:

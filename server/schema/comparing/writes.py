@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.faults.relationship_faults import MAKE_READ_ONLY
-from querybuild.declarations.resource import Link, Relationship, Resource, ToOne, link_of, own_key_of
+from querybuild.declarations.resource import Attribute, Link, Relationship, Resource, ToOne, link_of, own_key_of
 from querybuild.errors import listed, quoted
 from server.schema.comparing.privileges import (
     EVENTS,
@@ -22,28 +21,15 @@ from server.schema.comparing.privileges import (
     own_keys,
     write_privileges,
 )
-from server.schema.comparing.reads import label_of
 from server.schema.live_tables import DELETE, INSERT, RELATION_KINDS, Column, FoundTables, Table
 
 _VERBS = {"create": "inserts", "update": "updates", "delete": "deletes"}
 
 
-def write_faults(catalog: Catalog, resource: Resource, found: FoundTables) -> Iterator[str]:
-    """Return what the methods of a resource and its relationships need, but the tables or the role do not allow."""
-    where = label_of(resource)
-    table = found[resource.schema, resource.table]
-    if table is None:
-        return
-    for fault in (*_table_faults(resource, table), *write_privileges(resource, table)):
-        yield where + fault
-    for relationship in resource.relationships:
-        for fault in _relationship_write_faults(resource, relationship, catalog.target(relationship), found):
-            yield f"{where}relationship {quoted(relationship.name)}: {fault}"
-
-
-def _relationship_write_faults(
+def relationship_faults(
     resource: Resource, relationship: Relationship, target: Resource, found: FoundTables
 ) -> Iterator[str]:
+    """Return what the methods of a relationship need, but its table or the role does not allow."""
     link = link_of(relationship)
     own, theirs = found[resource.schema, resource.table], found[target.schema, target.table]
     if link is not None:
@@ -53,6 +39,8 @@ def _relationship_write_faults(
     elif isinstance(relationship, ToOne) and relationship.is_own_key:
         if own is not None:
             yield from _key_faults(resource, relationship, own, relationship.own_columns)
+            if relationship.filled:
+                yield from _filled_faults(resource, own, relationship.own_columns)
     elif theirs is not None:
         yield from _key_faults(target, relationship, theirs, relationship.foreign_columns)
         yield from key_privileges(resource, relationship, target, theirs)
@@ -60,8 +48,8 @@ def _relationship_write_faults(
         yield from lock_privileges(resource, relationship, target, own, theirs)
 
 
-def _table_faults(resource: Resource, table: Table) -> Iterator[str]:
-    """Return the faults of a resource's own table, without its relationships."""
+def table_faults(resource: Resource, table: Table) -> Iterator[str]:
+    """Return what the methods of a resource need, but its table or the role does not allow."""
     closed = [
         method for method, event in EVENTS.items() if method in resource.methods and not table.allowed_writes & event
     ]
@@ -83,28 +71,30 @@ def _table_faults(resource: Resource, table: Table) -> Iterator[str]:
         )
     if "create" in resource.methods and "create" not in closed:
         yield from _id_faults(resource, table)
-    yield from _filled_faults(resource, table)
-    for attribute in resource.attributes:
-        column = table.columns.get(attribute.column_name) if attribute.is_stored else None
-        ways = _ways(resource, attribute.is_writable(on_create=True), attribute.is_writable(on_create=False))
-        if column is not None and ways and (reason := _takes_no_value(column)):
-            flags = " and ".join(f"{way}=False" for way in ways)
-            yield f"attribute {quoted(attribute.name)}: its column {reason}: declare {flags}"
+    yield from write_privileges(resource, table)
 
 
-def _filled_faults(resource: Resource, table: Table) -> Iterator[str]:
-    """Return the fields that are declared to be filled by a trigger, although the table has none that could."""
-    keys = filter(None, map(own_key_of, resource.relationships))
-    filled = [(f"attribute {quoted(one.name)}", one.column_name) for one in resource.attributes if one.filled]
-    filled += [(f"relationship {quoted(one.name)}", name) for one in keys if one.filled for name in one.own_columns]
-    if table.kind == "r" and "create" in resource.methods and not table.has_before_insert_trigger:
-        for label, name in filled:
-            column = table.columns.get(name)
-            if column is not None and column.is_not_null and not column.has_default:
-                yield (
-                    f"{label}: it is declared as filled, and the table {quoted(table.name)} has no trigger that sees "
-                    "new rows before they are written"
-                )
+def attribute_faults(resource: Resource, attribute: Attribute, table: Table) -> Iterator[str]:
+    """Return the faults of a stored attribute that no request could set, or that no trigger fills."""
+    if attribute.filled:
+        yield from _filled_faults(resource, table, (attribute.column_name,))
+    column = table.columns.get(attribute.column_name)
+    ways = _ways(resource, attribute.is_writable(on_create=True), attribute.is_writable(on_create=False))
+    if column is not None and ways and (reason := _takes_no_value(column)):
+        yield f"its column {reason}: declare {' and '.join(f'{way}=False' for way in ways)}"
+
+
+def _filled_faults(resource: Resource, table: Table, names: tuple[str, ...]) -> Iterator[str]:
+    """Return the faults of columns that are declared to be filled by a trigger, if the table has none that could."""
+    if table.kind != "r" or "create" not in resource.methods or table.has_before_insert_trigger:
+        return
+    for name in names:
+        column = table.columns.get(name)
+        if column is not None and column.is_not_null and not column.has_default:
+            yield (
+                f"it is declared as filled, and the table {quoted(table.name)} has no trigger that sees new rows "
+                "before they are written"
+            )
 
 
 def _closed(table: Table, verbs: list[str]) -> str:

@@ -1,0 +1,55 @@
+"""Compares each resource with the live tables. What comes in: declarations and the tables of `live_tables.py`. What
+goes out: a Fault for each difference.
+
+It must not know: requests, how the tables were read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.resource import Attribute, Relationship, Resource
+from querybuild.errors import quoted
+from server.schema.comparing import reads, writes
+from server.schema.fault import Fault
+from server.schema.live_tables import FoundTables, Table
+
+
+def resource_faults(catalog: Catalog, resource: Resource, found: FoundTables, *, is_read_only: bool) -> Iterator[Fault]:
+    """Return what does not match between a resource and its tables, or what keeps the role from reading and writing
+    them. is_read_only: whether nothing has to be writable."""
+    table = found[resource.schema, resource.table]
+    if table is None:
+        yield Fault(f"there is no table {quoted(resource.table)} in the database", resource.type)
+        return
+    for reason in _table_reasons(resource, table, is_read_only=is_read_only):
+        yield Fault(reason, resource.type)
+    for attribute in resource.attributes:
+        for reason in _attribute_reasons(resource, attribute, table, is_read_only=is_read_only):
+            yield Fault(reason, resource.type, attribute=attribute.name)
+    for relationship in resource.relationships:
+        target = catalog.target(relationship)
+        for reason in _relationship_reasons(resource, relationship, target, found, is_read_only=is_read_only):
+            yield Fault(reason, resource.type, relationship=relationship.name)
+
+
+def _table_reasons(resource: Resource, table: Table, *, is_read_only: bool) -> Iterator[str]:
+    yield from reads.table_faults(resource, table)
+    if not is_read_only:
+        yield from writes.table_faults(resource, table)
+
+
+def _attribute_reasons(resource: Resource, attribute: Attribute, table: Table, *, is_read_only: bool) -> Iterator[str]:
+    if attribute.is_stored:
+        yield from reads.attribute_faults(resource, attribute, table)
+        if not is_read_only:
+            yield from writes.attribute_faults(resource, attribute, table)
+
+
+def _relationship_reasons(
+    resource: Resource, relationship: Relationship, target: Resource, found: FoundTables, *, is_read_only: bool
+) -> Iterator[str]:
+    yield from reads.relationship_faults(resource, relationship, target, found)
+    if not is_read_only:
+        yield from writes.relationship_faults(resource, relationship, target, found)
