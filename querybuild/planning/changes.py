@@ -109,9 +109,16 @@ def _planned(draft: Draft, id_slot: int | None, owner: OwnerRow | None) -> Plann
         owner=owner,
         checked=open_checked(draft.resource, draft.context, draft.change.kind),
     )
-    sent, agreements = draft.change, tuple(draft.agreements)
-    of_slots = tuple(draft.values), draft.has_lids, draft.places, draft.item_pointers
-    return PlannedWrite(plan, *of_slots, sent.pointer, sent.id_pointer, agreements)
+    return PlannedWrite(
+        plan,
+        tuple(draft.values),
+        draft.has_lids,
+        draft.places,
+        draft.item_pointers,
+        draft.change.pointer,
+        draft.change.id_pointer,
+        tuple(draft.agreements),
+    )
 
 
 def _has_right_type(draft: Draft) -> bool:

@@ -262,8 +262,8 @@ def _free_ids(plan: WritePlan, shown: Node | None) -> FreeIdStatements:
 
 
 def _update(plan: WritePlan, binds: Binds) -> str:
-    """Compile `UPDATE "groups" SET "name"=$1 WHERE "id"=$2`. The WHERE also has the criteria
-    and the rights of the rows: no other transaction can slip between looking and writing."""
+    """Return `UPDATE "groups" SET "name"=$1 WHERE "id"=$2`. The WHERE also has the criteria and the rights of the rows:
+    no other transaction can write between a look at the row and its UPDATE."""
     rows = table(plan.resource)
     query = update_of(rows)
     for assignment in plan.assignments:
@@ -273,7 +273,7 @@ def _update(plan: WritePlan, binds: Binds) -> str:
 
 
 def _delete(plan: WritePlan, binds: Binds) -> str:
-    """Compile `DELETE FROM "groups" WHERE "id"=$1`"""
+    """Return `DELETE FROM "groups" WHERE "id"=$1`."""
     return str(delete_from(table(plan.resource)).where(_is_writable(plan, binds)).get_sql())
 
 

@@ -115,8 +115,17 @@ def _link(draft: Draft, relationship: Relationship, linkage: LinkageChange) -> N
         visible = rows_with_alias(rows, TARGET) if rows.criteria else None
         checked = open_checked(target, draft.context, "update") if has_key else None
         emptied = draft.catalog.emptied_columns(target, relationship.foreign_columns)
-        what = draft.resource, relationship, rows, slot, linkage.mode, is_detachable
-        link = LinkWrite(*what, visible=visible, checked=checked, emptied=emptied)
+        link = LinkWrite(
+            draft.resource,
+            relationship,
+            rows,
+            slot,
+            linkage.mode,
+            is_detachable,
+            visible=visible,
+            checked=checked,
+            emptied=emptied,
+        )
         draft.links.append(in_lock_order(link, draft.catalog))
 
 
