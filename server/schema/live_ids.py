@@ -16,6 +16,7 @@ import msgspec
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.terms import quote_ident
 from querybuild.errors import listed, quoted
+from server.schema.live_statements import GONE
 from server.schema.live_tables import RELATION_KINDS, FoundTables, Table
 
 # An automatically updatable view shows each row of its one table once. Its rule names the table column behind each
@@ -164,11 +165,17 @@ async def _id_faults(connection: asyncpg.Connection[Any], one: UnenforcedKey) ->
     columns, what = [quote_ident(name) for name in one.columns], "the id" if one.is_id else f"the {_columns(one)}"
     where, text = f"{one.where}: the {_name(one.table)} has", "||','||".join([f"{column}::text" for column in columns])
     groups = f"SELECT {text} AS value, count(*) AS size FROM {one.table.quoted_name} GROUP BY {','.join(columns)}"
-    row = await connection.fetchrow(f"""
+    sql = f"""
         SELECT coalesce(sum(size) FILTER (WHERE value IS NULL), 0)::int8 AS nulls,
                count(*) FILTER (WHERE value IS NOT NULL) AS repeated,
                min(ARRAY[value COLLATE "C", size::text]) FILTER (WHERE value IS NOT NULL) AS example
-        FROM ({groups}) one WHERE size > 1 OR value IS NULL""")
+        FROM ({groups}) one WHERE size > 1 OR value IS NULL"""
+    try:
+        row = await connection.fetchrow(sql)
+    except asyncpg.PostgresError as error:
+        if isinstance(error, GONE):
+            raise
+        return [f"{one.where}: the rows of the {_name(one.table)} cannot be read: {error.args[0]}"]
     assert row is not None
     faults = []
     if one.is_id and row["nulls"]:

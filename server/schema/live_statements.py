@@ -31,7 +31,8 @@ TOGETHER = 50
 """How many statements are sent together. They are one transaction, and each holds locks on its tables and indexes, of
 which PostgreSQL has some thousands."""
 
-_GONE = (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, asyncpg.InsufficientResourcesError)
+GONE = (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, asyncpg.InsufficientResourcesError)
+"""Errors of the connection and of the server, and not of a statement."""
 
 
 class _Refused(Exception):
@@ -102,7 +103,7 @@ async def _columns_of(reader: Reader, sql: str, *, is_explained: bool = False) -
     """Prepare a statement, and return its columns. Raises _Refused, and asyncpg's errors if the connection is lost."""
     try:
         return await reader.prepare(sql, is_explained=is_explained)
-    except _GONE:
+    except GONE:
         raise
     except asyncpg.PostgresError as error:
         raise _Refused(error.args[0]) from error
@@ -119,7 +120,7 @@ async def _explain(connection: asyncpg.Connection[Any], sql: str) -> None:
         # The server of a foreign table is down for now. Requests for the other tables are answered.
         pass
     except asyncpg.PostgresError as error:
-        if isinstance(error, _GONE):
+        if isinstance(error, GONE):
             raise
 
 

@@ -602,6 +602,9 @@ RESOURCES = [
 # no_key: it has no key: add a primary key, or a unique index over columns that are NOT
 # NULL
 #
+# raising: no column of the view is known to be a key: name one in the hints, in
+# [tables.raising]: id = "id"
+#
 # total: no column of the view is known to be a key: name one in the hints, in
 # [tables.total]: id = "people"
 

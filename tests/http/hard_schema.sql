@@ -82,6 +82,7 @@ CREATE VIEW keepings AS SELECT p.id AS person, p.name, k.building, count(*) AS s
 CREATE VIEW workplaces AS SELECT p.id AS number, p.name, c.mayor, count(*) AS days FROM people p
     JOIN cities c ON c.id = p.work_id GROUP BY p.id, p.name, c.mayor;
 CREATE VIEW total AS SELECT count(*) AS people FROM people;
+CREATE VIEW raising AS SELECT p.id FROM people p JOIN cities c ON c.id = p.home_id WHERE p.id = (SELECT id FROM people);
 CREATE VIEW circular AS SELECT id FROM people;
 CREATE OR REPLACE VIEW circular AS SELECT id FROM circular;
 CREATE TABLE no_key (a int);

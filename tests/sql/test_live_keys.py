@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import ANY
 
 import asyncpg
 import pytest
@@ -113,4 +114,19 @@ async def test_ids_of_views(shop_url: str) -> None:
     assert faults == (
         f"{where} 2 rows whose id is null: exclude these rows, or declare another column as the id",
         f"{where} 3 rows with the id “1,x”: one is allowed",
+    )
+
+
+async def test_a_view_that_raises_is_the_fault_of_its_resource(shop_url: str) -> None:
+    connection = await asyncpg.connect(shop_url)
+    await connection.execute(
+        "CREATE VIEW shop.raising AS SELECT order_id FROM shop.lines WHERE order_id = (SELECT order_id FROM shop.lines)"
+    )
+    await connection.close()
+    assert await live(shop_url, other("raising", Id("order_id", INT, unique=True))) == (
+        ANY,
+        (
+            "resource “other”: the rows of the view “raising” cannot be read: more than one row returned by a subquery "
+            "used as an expression",
+        ),
     )

@@ -15,6 +15,7 @@ import msgspec
 
 from querybuild.declarations.terms import quote_ident
 from server.inspecting.catalog.model import VIEWS, Column, Database, ForeignKey, Table, Type
+from server.schema.live_statements import GONE
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
@@ -171,6 +172,10 @@ async def _look(connection: Connection, sql: str, *, otherwise: int | None) -> i
         async with connection.transaction(readonly=True):
             await connection.execute(f"SET LOCAL statement_timeout = '{LOOK_SECONDS}s'")
             found: int | None = await connection.fetchval(sql)
-    except (asyncpg.DataError, asyncpg.SyntaxOrAccessError, asyncpg.QueryCanceledError):
+    except asyncpg.QueryCanceledError:
+        return otherwise
+    except asyncpg.PostgresError as error:
+        if isinstance(error, GONE):
+            raise
         return otherwise
     return found
