@@ -54,7 +54,7 @@ people(): its path is “/people-function”: “/people” is taken
 people(integer): its path is “/people-by-home”: “/people” is taken
 Sales Dept.OrdersAbove(numeric, integer): SECURITY DEFINER: it does all that the role “waterspout” may do
 Sales Dept.people(): its path is “/sales-dept-people”: “/people” is taken
-25 resources and 15 functions of the database “hard”; 1 link table; 5 not served; 11 functions without a route; \
+25 resources and 15 functions of the database “hard”; 1 link table; 6 not served; 11 functions without a route; \
 left out: 1 aggregate, 1 internal function, 1 migration table, 2 partitions, 1 procedure, 2 trigger functions
 """
 
@@ -230,7 +230,7 @@ def test_choices(hard_url: str, tmp_path: Path) -> None:
         "the hints name the table “persons”, which is not inspected.",
         "people: the hint about “boss” fits no column and no field",
         "people: the hint about “categories” fits no column and no field",
-        "2 resources of the database “hard”; left out: 25 other functions, 30 other tables, 4 skipped functions",
+        "2 resources of the database “hard”; left out: 25 other functions, 31 other tables, 4 skipped functions",
     ]
 
 
@@ -407,9 +407,9 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
         "readable_id int REFERENCES readable)",
         "CREATE TABLE closed (id int PRIMARY KEY)",
         "CREATE TABLE keyed (id serial PRIMARY KEY, name text)",
-        "CREATE FUNCTION secret() RETURNS int LANGUAGE sql AS 'SELECT 1'",
-        "REVOKE EXECUTE ON FUNCTION secret() FROM PUBLIC",
-        "CREATE VIEW secrets AS SELECT id, secret() AS secret FROM readable",
+        "CREATE FUNCTION secret(of int[]) RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        "REVOKE EXECUTE ON FUNCTION secret FROM PUBLIC",
+        "CREATE VIEW secrets AS SELECT id, secret('{}') AS secret FROM readable",
         "GRANT SELECT ON readable, secrets TO clerk",
         "GRANT SELECT (id, shown, fixed, readable_id), INSERT (shown, fixed), UPDATE (shown) ON partly TO clerk",
         "GRANT DELETE ON partly TO clerk",
@@ -446,6 +446,9 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
     assert [(one.full_name, one.reason) for one in found.not_served] == [
         ("closed", 'the role may not read its key: GRANT SELECT ("id") ON "public"."closed"'),
         ("secrets", "it cannot be read: permission denied for function secret"),
+    ]
+    assert [(one.full_name, one.reason) for one in found.not_called] == [
+        ("secret(integer[])", 'the role may not call it: GRANT EXECUTE ON FUNCTION "public"."secret"(integer[])')
     ]
 
 

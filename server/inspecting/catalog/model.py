@@ -191,7 +191,12 @@ class Routine(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def shown(self) -> str:
         """The full name with the types of the arguments, which tell functions of one name apart."""
-        return f"{self.full_name}({', '.join(argument.type.shown for argument in self.arguments)})"
+        return f"{self.full_name}({self.shown_types})"
+
+    @property
+    def shown_types(self) -> str:
+        """The types of the arguments."""
+        return ", ".join(argument.type.shown for argument in self.arguments)
 
 
 class LeftOut(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ import msgspec
 
 from querybuild.declarations.function import Function
 from querybuild.declarations.resource import Attribute
+from querybuild.declarations.terms import quote_ident
 from querybuild.errors import nearest, quoted
 from server.inspecting.catalog.model import Argument, Routine, Type
 from server.inspecting.declaration.attributes import limited
@@ -133,9 +134,10 @@ def _call_reasons(routine: Routine, known: _Known) -> Iterator[str]:
     if routine.shown in known.refused:
         yield known.refused[routine.shown]
     if not routine.may_use_schema and not known.has_roles:
-        yield f'the role may not use the schema: GRANT USAGE ON SCHEMA "{routine.schema}"'
+        yield f"the role may not use the schema: GRANT USAGE ON SCHEMA {quote_ident(routine.schema)}"
     if not routine.may_execute and not known.has_roles:
-        yield "the role may not call it: GRANT EXECUTE on it"
+        name = f"{quote_ident(routine.schema)}.{quote_ident(routine.name)}({routine.shown_types})"
+        yield f"the role may not call it: GRANT EXECUTE ON FUNCTION {name}"
     if routine.is_variadic:
         yield "it is VARIADIC, and a route has a fixed number of arguments: write one that takes an array"
     elif any(not argument.name for argument in routine.arguments):
