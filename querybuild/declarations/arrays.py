@@ -61,8 +61,8 @@ def array(element: ColumnType, *, dimensions: int | None = None) -> ColumnType:
         example=element.example,
         as_text=element.as_text,
         element=element,
-        schema=_list_of(element.schema),
-        written_schema=None if element.written_schema is None else _list_of(element.written_schema),
+        schema=_list_of(element.schema, dimensions),
+        written_schema=None if element.written_schema is None else _list_of(element.written_schema, dimensions),
     )
 
 
@@ -75,8 +75,12 @@ def _check_arguments(element: ColumnType, dimensions: int | None) -> None:
         raise TypeError("an array of a composite type has one dimension")
 
 
-def _list_of(schema: JsonSchema) -> JsonSchema:
-    return {"type": "array", "items": nullable(schema)}
+def _list_of(schema: JsonSchema, dimensions: int | None) -> JsonSchema:
+    """Return the schema of a list of lists. Without a number of dimensions it is that of one dimension."""
+    items = nullable(schema)
+    for _ in range(1, dimensions or 1):
+        items = {"type": "array", "items": items, "minItems": 1}
+    return {"type": "array", "items": items}
 
 
 def _read(element: ColumnType, value: Any) -> list[Any]:

@@ -119,7 +119,7 @@ def _bounded(schema: JsonSchema, attribute: Attribute, limit: Limit) -> JsonSche
     elif attribute.type.element is not None:
         found |= _if_set(minItems=attribute.min_length, maxItems=attribute.max_length)
         if limit.characters is not None:
-            found["items"] = found["items"] | {"maxLength": limit.characters}
+            found["items"] = _bounded_items(found["items"], limit.characters)
     elif "number" in found.get("type", ()) or found.get("type") == "integer":
         low, high = attribute.minimum, attribute.maximum
         if limit.digits is not None:
@@ -130,6 +130,12 @@ def _bounded(schema: JsonSchema, attribute: Attribute, limit: Limit) -> JsonSche
             # A schema cannot bound the number in a text.
             found = {name: value for name, value in found.items() if name != "pattern"} | {"type": "number"}
     return found
+
+
+def _bounded_items(items: JsonSchema, characters: int) -> JsonSchema:
+    if items.get("type") == "array":
+        return items | {"items": _bounded_items(items["items"], characters)}
+    return items | {"maxLength": characters}
 
 
 def _if_set(**members: Any) -> JsonSchema:

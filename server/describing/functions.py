@@ -63,9 +63,14 @@ def _row(function: Function) -> Method:
 def _parameter(argument: Attribute) -> JsonSchema:
     schema = written_schema(argument)
     found: JsonSchema = {"name": f"{ARGUMENT}{argument.name}", "in": "query", "required": argument.required}
-    if argument.type in (JSON, JSONB):
+    element = argument.type.element
+    if argument.type in (JSON, JSONB) or (element is not None and schema["items"].get("type") == "array"):
         return found | {"content": {"application/json": {"schema": schema}}}
-    return found | ({"style": "form", "explode": False} if argument.type.element else {}) | {"schema": schema}
+    if element is None:
+        return found | {"schema": schema}
+    # A list in a URL has no null: it would be a text.
+    values = schema | {"items": element.schema if element.written_schema is None else element.written_schema}
+    return found | {"style": "form", "explode": False, "schema": values}
 
 
 def _body(function: Function) -> JsonSchema:

@@ -23,7 +23,7 @@ from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.plan import Values
 from querybuild.planning.writes.shared_columns import is_value_of
 from querybuild.planning.writes.write_plan import Assignment, LinkWrite, WritePlan
-from serializers.pointers import attribute_pointer, member_pointer, slot_pointer
+from serializers.pointers import attribute_pointer, member_pointer, relationship_pointer, slot_pointer
 from server.engine import Engine, PreparedRead
 from server.errors import BodyValueRefused, Conflict, NotWritten, ValueRefused, no_free_id
 from server.postgres.driver_errors import (
@@ -232,6 +232,8 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
         case pg.NotNullViolationError() if pointer == member_pointer(write.pointer, "id"):
             detail = f"The client chooses ids of type {quoted(plan.resource.type)}: send one."
             return AttributeFault(detail, pointer=pointer)
+        case pg.NotNullViolationError() if columns and fields:
+            return AttributeFault(f"The database needs a value for {names}.", pointer=pointer)
         case pg.NotNullViolationError() | pg.CheckViolationError():
             return AttributeFault(f"{names} has a value that the database does not allow.", pointer=pointer)
         case _:
@@ -399,6 +401,10 @@ def _field(column: str, error: asyncpg.PostgresError, write: PlannedWrite, engin
         for attribute in plan.resource.attributes:
             if attribute.is_stored and attribute.column_name == column and not attribute.is_hidden:
                 return attribute.name, attribute_pointer(write.pointer, attribute.name)
+        for relationship in plan.resource.relationships if isinstance(error, pg.NotNullViolationError) else ():
+            own = own_key_of(relationship)
+            if own is not None and column in own.own_columns:
+                return own.name, relationship_pointer(write.pointer, own.name)
     for link in plan.links:
         if _is_about(error, link.target, engine) and column in link.relationship.foreign_columns:
             return link.relationship.name, slot_pointer(write, link.slot)

@@ -254,6 +254,29 @@ async def test_a_view_that_shows_a_column_twice(start: Start, database_url: str,
                 assert answer.status == status, answer.body
 
 
+async def test_a_view_of_a_table_that_needs_more(start: Start, database_url: str) -> None:
+    """No column of a view is NOT NULL, so the fields are not required."""
+    connection = await asyncpg.connect(database_url)
+    try:
+        await connection.execute(BEFORE + KINDS["a view"])
+        await connection.execute("DELETE FROM stock WHERE maker_id IS NULL")
+        await connection.execute("ALTER TABLE stock ALTER maker_id SET NOT NULL, ALTER label SET NOT NULL")
+    finally:
+        await connection.close()
+    name, maker = Attribute("name", TEXT, nullable=True), ToOne("maker", "maker")
+    made = Resource("item", "/items", "items", (name,), (maker,), id=Id(unique=True))
+    api = await start(database_url, Catalog([made, Resource("maker", "/makers", "makers")]))
+    linked = {"maker": {"data": {"type": "maker", "id": "1"}}}
+    for data, field in (
+        ({"attributes": {"name": "d"}}, ("maker", "/data/relationships/maker")),
+        ({"relationships": linked}, ("name", "/data/attributes/name")),
+    ):
+        answer = await api.post("/items", {"data": {"type": "item"} | data})
+        [error] = answer.errors
+        assert (answer.status, error["detail"]) == (422, f"The database needs a value for “{field[0]}”.")
+        assert error["source"] == {"pointer": field[1]}
+
+
 async def test_a_view_with_smallint_ids_of_a_sequence(start: Start, database_url: str) -> None:
     """ON CONFLICT cannot name the id of a view, whatever its type is."""
     connection = await asyncpg.connect(database_url)

@@ -39,6 +39,7 @@ from waterspout import (
     Attribute,
     Catalog,
     CustomHandler,
+    Function,
     Id,
     Resource,
     ToMany,
@@ -376,6 +377,21 @@ def test_it_shows_what_the_principal_may_see() -> None:
         name for name, field in FIELDS.items() if isinstance(field, Attribute) and name != "twice"
     }
     assert "/staff/{id}/team" in for_eve["paths"]
+
+
+def test_lists_of_lists_and_lists_of_a_query() -> None:
+    texts, grid = array(TEXT), array(INT, dimensions=2)
+    thing = Resource("thing", "/things", "things", (Attribute("texts", texts), Attribute("grid", grid)))
+    call = Function("call", arguments=(Attribute("texts", texts), Attribute("grid", grid)))
+    document = described(Catalog([thing, call]))
+    shown = document["components"]["schemas"]["thing"]["properties"]["attributes"]["properties"]
+    number = {"type": ["integer", "null"], "format": "int32"}
+    bounds = {"minimum": -2147483648, "maximum": 2147483647}
+    assert shown["grid"]["items"] == {"type": "array", "items": number | bounds, "minItems": 1}
+    by_name = {one["name"]: one for one in document["paths"]["/call"]["get"]["parameters"]}
+    # A list in a query is separated by commas, and has no null.
+    assert by_name["arg_texts"]["schema"]["items"] == {"type": "string", "pattern": "^[^\\u0000]*$"}
+    assert by_name["arg_grid"]["content"]["application/json"]["schema"]["items"]["items"] == number | bounds
 
 
 def test_a_create_below_an_owner_may_name_the_owner() -> None:
