@@ -90,12 +90,12 @@ class WritingHandler(AuditedHandler):
         """Answer with the resource that was written, or with nothing if it may not be read."""
         result = written[1]
         if result is None:
-            self.finish_unread()
+            self.finish_empty()
         else:
             await self.finish_written(self.document(answered.read, result, {}))
 
-    def finish_unread(self) -> None:
-        """Answer a write of a resource that may not be read."""
+    def finish_empty(self) -> None:
+        """Answer a write without a document."""
         self.set_status(204)
         self.clear_header("Content-Type")
         self.set_server_timing()

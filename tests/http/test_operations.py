@@ -89,6 +89,7 @@ async def test_only_removes(api: Api, media_type: str) -> None:
     await create_household(api)
     answer = await operate(api, remove("person", id="1"), remove("computer", id="4"), media_type=media_type)
     assert (answer.status, answer.body) == (204, b"")
+    assert "execute;dur=" in answer.headers["Server-Timing"]
     assert "Content-Type" not in answer.headers
     assert await select(api, "SELECT (SELECT count(*) FROM persons), (SELECT count(*) FROM computers)") == [(0, 3)]
 

@@ -122,9 +122,7 @@ class OperationsHandler(WritingHandler):
 
     async def _encode(self, planned: Planned, objects: Sequence[bytes | None]) -> None:
         if planned.results is not None and all(one.op == "remove" for one in planned.results.operations):
-            self.set_status(204)
-            self.clear_header("Content-Type")
-            self.finish()
+            self.finish_empty()
             return
         if self._is_extended:
             self.set_header("Content-Type", EXTENDED)

@@ -58,7 +58,7 @@ class RelationshipHandler(WritingHandler):
     async def _encode_replaced(self, answered: AnsweredWrite, written: tuple[Any, ReadResult | None]) -> None:
         result = written[1]
         if result is None:
-            self.finish_unread()
+            self.finish_empty()
         else:
             await self.finish_written(self.document(answered.read, result, self._related_link(), Meta(UPDATED)))
 
