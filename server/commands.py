@@ -34,16 +34,15 @@ from server.engine import Engine
 from server.explaining.report import Report, principal_of_file
 from server.explaining.report import explain as explain_url
 from server.observing.logs import configure_logging
-from server.postgres.row_security.roles import roles_of
 from server.schema import index_advisor
 from server.schema.index_advisor import Suggestion
 from server.schema.live_ids import check_id_rows
-from server.schema.live_schema import LiveSchema, read_live_schema
+from server.schema.live_schema import LiveSchema
 from server.settings import Settings, SettingsError, StartError
-from server.settings.served import BUILT_IN, built_in_hint, is_built_in
+from server.settings.served import BUILT_IN, built_in_hint, is_built_in, misfit
 from server.startup import migrating
 from server.startup.access_table import OPEN, AccessRow, access_rows, closed_line, closed_types
-from server.startup.start import connected, declarations, known_migrations, prepare_database, say
+from server.startup.start import compare, connected, declarations, known_migrations, prepare_database, say
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 Result = TypeVar("Result")
@@ -143,10 +142,7 @@ def check(settings: Settings, *, as_json: bool = False) -> int:
     async def work(connection: Connection, _: str) -> Checked:
         pending = tuple(migration.name for migration in (await migrations.status(connection, files)).pending)
         with step("comparing the declarations with the database") as show:
-            roles = roles_of(settings)
-            schema = declared.schema or await read_live_schema(
-                connection, catalog, is_read_only=settings.read_only, roles=roles
-            )
+            schema = await compare(connection, settings, declared)
             # With row_security, the server's own role need not be able to read the tables.
             unenforced = {} if settings.has_row_security else schema.unenforced_keys
             faults = tuple(map(str, schema.faults)) or await check_id_rows(connection, unenforced, show)
@@ -238,11 +234,15 @@ def explain(
     principal = ANONYMOUS if claims is None else principal_of_file(Path(claims), settings)
 
     async def work(connection: Any, _: str) -> Report:
-        custom = declared.authenticate
         with step("running the read" if analyze else "planning the read"):
-            return await explain_url(
-                connection, settings, declared.catalog, url, principal, custom, is_run=analyze, has_lines=not as_json
-            )
+            schema = await compare(connection, settings, declared)
+            if schema.faults:
+                raise misfit(map(str, schema.faults), settings)
+            engine = Engine(settings, declared.catalog, schema, Authenticator(settings, custom=declared.authenticate))
+            try:
+                return await explain_url(connection, engine, url, principal, is_run=analyze, has_lines=not as_json)
+            finally:
+                engine.authenticator.close()
 
     report = _with_connection(settings, work)
     if as_json:

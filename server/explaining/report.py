@@ -8,10 +8,8 @@ from typing import Any
 
 import msgspec
 
-from querybuild.declarations.catalog import Catalog
 from querybuild.errors import ApiError, Several
 from querybuild.principal import Principal
-from server.authentication.authenticator import Authenticator, Custom
 from server.authentication.claims import verified
 from server.engine import Engine
 from server.errors import INTERNAL, InvalidToken, RouteNotFound, row_of
@@ -22,12 +20,11 @@ from server.explaining.texts import parameter_lines, plan_lines, query_parts, sq
 from server.observing.telemetry import Telemetry
 from server.postgres.connection import Connection
 from server.postgres.driver_errors import in_one_line
-from server.postgres.row_security.roles import Roles, roles_of
+from server.postgres.row_security.roles import Roles
 from server.schema import index_advisor
 from server.schema.index_advisor import Suggestion
-from server.schema.live_schema import read_live_schema
 from server.settings import Settings, StartError
-from server.settings.served import misfit, path_hint
+from server.settings.served import path_hint
 
 
 class Section(msgspec.Struct, frozen=True):
@@ -99,21 +96,15 @@ def principal_of_file(path: Path, settings: Settings) -> Principal:
 
 async def explain(
     connection: Connection,
-    settings: Settings,
-    catalog: Catalog,
+    engine: Engine,
     url: str,
     principal: Principal,
-    custom: Custom | None,
     *,
     is_run: bool = True,
     has_lines: bool = True,
 ) -> Report:
-    """Explain the read of a URL for a principal. It only reads. custom: the function AUTHENTICATE, which is not called.
-    is_run, has_lines: as for `explain_read`. Raises StartError."""
-    schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only, roles=roles_of(settings))
-    if schema.faults:
-        raise misfit(map(str, schema.faults), settings)
-    engine = Engine(settings, catalog, schema, Authenticator(settings, custom=custom))
+    """Explain the read of a URL for a principal. It only reads. is_run, has_lines: as for `explain_read`."""
+    settings = engine.settings
     # Nothing of this is for the logs.
     quiet = msgspec.structs.replace(settings, audit_log=None, tracing=False, slow_statement_seconds="off")
     connection.on_open(Telemetry(quiet))
@@ -121,11 +112,9 @@ async def explain(
         role = Roles(settings).of(principal) if settings.has_row_security else None
         requested = read_url(url, engine, engine.context_of(principal))
     except ApiError as error:
-        paths = [resource.path for resource in catalog if "list" in resource.methods]
+        paths = [resource.path for resource in engine.catalog if "list" in resource.methods]
         hint = path_hint(paths, settings) if isinstance(error, RouteNotFound) else ""
         return Report(errors=tuple(_answer_errors(error)), hint=hint)
-    finally:
-        engine.authenticator.close()
     explained = await explain_read(connection, requested, engine, role, is_run=is_run, has_lines=has_lines)
     suggestions = helpful(await index_advisor.suggest(connection, engine.catalog), explained.statements)
     errors = () if explained.error is None else tuple(_answer_errors(explained.error))

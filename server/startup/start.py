@@ -130,6 +130,13 @@ async def connected(url: str, settings: Settings) -> AsyncIterator[asyncpg.Conne
         await connection.close()
 
 
+async def compare(connection: asyncpg.Connection[Any], settings: Settings, declared: Declarations) -> LiveSchema:
+    """Compare the declarations with the live tables, unless they were made of them."""
+    return declared.schema or await read_live_schema(
+        connection, declared.catalog, is_read_only=settings.read_only, roles=roles_of(settings)
+    )
+
+
 async def prepare_database(
     url: str, settings: Settings, declared: Declarations, *, is_reload: bool = False
 ) -> LiveSchema:
@@ -151,9 +158,7 @@ async def prepare_database(
         state = await migrations.status(connection, found)
         migrating.check_schema_status(state, found, "" if settings.migrations is not None else built_in_hint(settings))
         with step("comparing the declarations with the database"):
-            schema = declared.schema or await read_live_schema(
-                connection, declared.catalog, is_read_only=settings.read_only, roles=roles_of(settings)
-            )
+            schema = await compare(connection, settings, declared)
         if schema.faults:
             raise misfit(map(str, schema.faults), settings)
         for warning in schema.warnings:

@@ -354,6 +354,15 @@ def test_a_path_of_another_database(database_url: str, capsys: pytest.CaptureFix
     ]
 
 
+def test_inspected_resources_are_compared_once(
+    database_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were compared when they were made of the tables."""
+    monkeypatch.setattr("server.startup.start.read_live_schema", None)
+    assert commands.explain(Settings(database_url=database_url, inspect=True), "/users") == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_a_row_that_is_not_there(database_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The stages are printed, and the error after them."""
     code, out, err = printed(capsys, "/users/1", database_url)
