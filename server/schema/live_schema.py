@@ -28,12 +28,13 @@ from server.schema.live_ids import UnenforcedKeys, find_unenforced_keys, format_
 from server.schema.live_limits import Limits, read_limits, rule_faults
 from server.schema.live_references import read_references
 from server.schema.live_roles import find_role_faults, plans_depend_on_role, policy_warnings
-from server.schema.live_statements import Reader, read_refusals, term_faults, type_of_term
+from server.schema.live_statements import Reader, Terms, read_refusals, read_terms
 from server.schema.live_tables import (
     CONSTRAINTS,
     PARTITIONS,
     FoundTables,
     QualifiedName,
+    Table,
     find_oids,
     read_tables,
     with_privileges,
@@ -104,13 +105,13 @@ async def read_live_schema(
         return LiveSchema(faults=role_faults)
     reader = Reader(connection, roles)
     found = await _read_found(connection, catalog, has_roles=bool(roles))
-    faults = await _find_faults(reader, catalog, found.tables, is_read_only=is_read_only)
+    terms, faults = await _find_faults(reader, catalog, found.tables, is_read_only=is_read_only)
     functions, wrong = await read_functions(
         connection, catalog, lambda sql: reader.prepare(sql, is_explained=False), has_roles=bool(roles)
     )
     faults += wrong
     if not faults:
-        catalog = await _with_live_facts(reader, catalog, found.tables, functions)
+        catalog = await _with_live_facts(connection, catalog, found.tables, functions, terms)
     limits = await read_limits(connection, catalog, found.tables)
     faults = faults or rule_faults(catalog, limits) or await constant_faults(connection, catalog)
     unenforced_keys = await find_unenforced_keys(connection, catalog, found.tables)
@@ -155,26 +156,34 @@ async def _read_found(connection: asyncpg.Connection[Any], catalog: Catalog, *, 
     )
 
 
-async def _find_faults(reader: Reader, catalog: Catalog, found: FoundTables, *, is_read_only: bool) -> list[Fault]:
-    """Return the faults of the resources, in the order of the declarations."""
-    faults: dict[Resource, list[Fault]] = {}
-    for resource in catalog:
-        own = faults[resource] = list(resource_faults(catalog, resource, found, is_read_only=is_read_only))
-        table = found[resource.schema, resource.table]
-        if table is not None and table.columns.keys() >= set(resource.id.key.columns):
-            own += await term_faults(reader, resource)
-            own += await value_faults(reader.connection, resource, table)
+async def _find_faults(
+    reader: Reader, catalog: Catalog, found: FoundTables, *, is_read_only: bool
+) -> tuple[Terms, list[Fault]]:
+    """Return the types of terms, and the faults of the resources, in the order of the declarations."""
+    faults = {one.type: list(resource_faults(catalog, one, found, is_read_only=is_read_only)) for one in catalog}
+    with_ids = [one for one in catalog if _has_id(one, found[one.schema, one.table])]
+    terms, term_faults = await read_terms(reader, with_ids)
+    for fault in (*term_faults, *await value_faults(reader.connection, with_ids, found)):
+        faults[fault.resource].append(fault)
     # A faulty column would also make the read fail, and its own message is better.
-    refusals = await read_refusals(reader, [resource for resource, own in faults.items() if not own])
-    return [fault for resource, own in faults.items() for fault in own or filter(None, [refusals.get(resource)])]
+    for fault in await read_refusals(reader, [one for one in catalog if not faults[one.type]]):
+        faults[fault.resource].append(fault)
+    return terms, [fault for own in faults.values() for fault in own]
+
+
+def _has_id(resource: Resource, table: Table | None) -> bool:
+    return table is not None and table.columns.keys() >= set(resource.id.key.columns)
 
 
 async def _with_live_facts(
-    reader: Reader, catalog: Catalog, found: FoundTables, functions: Sequence[Function]
+    connection: asyncpg.Connection[Any],
+    catalog: Catalog,
+    found: FoundTables,
+    functions: Sequence[Function],
+    terms: Terms,
 ) -> Catalog:
     """Return the Catalog with what only the database knows: types, what can be done with tables, signatures."""
-    connection = reader.connection
-    resources = await with_live_types(connection, catalog.resources, found, lambda *which: type_of_term(reader, *which))
+    resources = await with_live_types(connection, catalog.resources, found, terms)
     resources = await with_live_enums(connection, resources, found)
     resources = with_key_types(resources, found)
     resources = await with_abilities(connection, resources, found)

@@ -25,7 +25,10 @@ from server.schema.live_tables import TYPE_NAME
 
 Key = TypeVar("Key")
 
-_TYPE = f"SELECT {TYPE_NAME} FROM pg_type b LEFT JOIN pg_type e ON e.oid = b.typelem WHERE b.oid = $1::oid"
+_TYPES = f"""
+SELECT b.oid::int8 AS oid, {TYPE_NAME} AS name FROM pg_type b LEFT JOIN pg_type e ON e.oid = b.typelem
+WHERE b.oid = ANY($1::oid[])
+"""
 
 TOGETHER = 50
 """How many statements are sent together. They are one transaction, and each holds locks on its tables and indexes, of
@@ -124,8 +127,8 @@ async def _explain(connection: asyncpg.Connection[Any], sql: str) -> None:
             raise
 
 
-async def read_refusals(reader: Reader, resources: Iterable[Resource]) -> dict[Resource, Fault]:
-    """Return the fault of the list of each resource that cannot be read without query parameters."""
+async def read_refusals(reader: Reader, resources: Iterable[Resource]) -> list[Fault]:
+    """Return the faults of resources whose list cannot be read without query parameters."""
     statements: dict[Resource, str] = {}
     reasons: dict[Resource, str] = {}
     for resource in resources:
@@ -138,34 +141,58 @@ async def read_refusals(reader: Reader, resources: Iterable[Resource]) -> dict[R
             await _columns_of(reader, statements[resource], is_explained=True)
         except _Refused as error:
             reasons[resource] = str(error)
-    return {one: Fault(f"it cannot be read: {reason}", one.type) for one, reason in reasons.items()}
+    return [Fault(f"it cannot be read: {reason}", one.type) for one, reason in reasons.items()]
 
 
-async def term_faults(reader: Reader, resource: Resource) -> list[Fault]:
-    """Return the faults of the attributes that are computed in SQL."""
-    computed = [attribute for attribute in resource.attributes if attribute.sql is not None]
-    faults = [(attribute, await _term_fault(reader, resource, attribute)) for attribute in computed]
-    return [Fault(reason, resource.type, attribute=attribute.name) for attribute, reason in faults if reason]
+Terms = dict[tuple[str, str], int]
+"""The type of a resource and the name of an attribute that is computed in SQL -> the oid of the type of its term. For a
+domain it is that of its base type."""
 
 
-async def type_of_term(reader: Reader, resource: Resource, attribute: Attribute) -> int:
-    """Return the oid of the type of an attribute that is computed in SQL. For a domain it is that of its base type."""
-    # The declared type may put a cast around the term, and the type of the term itself is wanted.
-    bare = msgspec.structs.replace(attribute, type=msgspec.structs.replace(attribute.type, select=None))
-    _, term = await _columns_of(reader, _list_of(resource, (bare,)))
-    return term.type.oid
+async def read_terms(reader: Reader, resources: Iterable[Resource]) -> tuple[Terms, list[Fault]]:
+    """Return the types of the attributes that are computed in SQL, and the faults."""
+    statements: dict[tuple[Resource, Attribute], str] = {}
+    found: dict[tuple[Resource, Attribute], int | str] = {}
+    computed = [(resource, one) for resource in resources for one in resource.attributes if one.sql is not None]
+    for resource, attribute in computed:
+        # The declared type may put a cast around the term, and the type of the term itself is wanted.
+        bare = msgspec.structs.replace(attribute, type=msgspec.structs.replace(attribute.type, select=None))
+        try:
+            statements[resource, attribute] = _list_of(resource, (bare,))
+        except _Refused as error:
+            found[resource, attribute] = str(error)
+    keys = list(statements)
+    for start in range(0, len(keys), TOGETHER):
+        found |= await _types_of(reader, statements, keys[start : start + TOGETHER])
+    oids = {one for one in found.values() if isinstance(one, int)}
+    names = {row["oid"]: row["name"] for row in await reader.connection.fetch(_TYPES, oids)} if oids else {}
+    reasons = {key: _term_fault(key[1], found[key], names) for key in computed}
+    faults = [Fault(reason, key[0].type, attribute=key[1].name) for key, reason in reasons.items() if reason]
+    return {(key[0].type, key[1].name): one for key, one in found.items() if isinstance(one, int)}, faults
 
 
-async def _term_fault(reader: Reader, resource: Resource, attribute: Attribute) -> str:
-    """Return the fault of an attribute that is computed in SQL. Empty if there is none."""
+async def _types_of(reader: Reader, statements: Mapping[Key, str], keys: list[Key]) -> dict[Key, int | str]:
+    """Prepare lists with one attribute together. Return the oid of the type of each attribute, or why it is refused,
+    which is found by preparing the halves."""
+    together = ", ".join([f"({statements[key]}) l{place}" for place, key in enumerate(keys)])
     try:
-        oid = await type_of_term(reader, resource, attribute)
+        columns = await _columns_of(reader, statements[keys[0]] if len(keys) == 1 else f"SELECT * FROM {together}")
     except _Refused as error:
-        return f"its term cannot be read: {error}"
-    name = await reader.connection.fetchval(_TYPE, oid)
-    if attribute.type is OPAQUE or name in _compatible_types(attribute.type):
+        if len(keys) == 1:
+            return {keys[0]: str(error)}
+        half = len(keys) // 2
+        return await _types_of(reader, statements, keys[:half]) | await _types_of(reader, statements, keys[half:])
+    # Each list has the id before the attribute.
+    return {key: column.type.oid for key, column in zip(keys, columns[1::2], strict=True)}
+
+
+def _term_fault(attribute: Attribute, found: int | str, names: Mapping[int, str]) -> str:
+    """Return the fault of an attribute that is computed in SQL. Empty if there is none. names: of types, by oid."""
+    if isinstance(found, str):
+        return f"its term cannot be read: {found}"
+    if attribute.type is OPAQUE or names[found] in _compatible_types(attribute.type):
         return ""
-    return type_fault(attribute.type, "term", name)
+    return type_fault(attribute.type, "term", names[found])
 
 
 _WHOLE = ("int2", "int4", "int8")

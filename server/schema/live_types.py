@@ -7,25 +7,19 @@ What comes in: a connection and resources. What goes out: the resources with tho
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import asyncpg
 import msgspec
 
 from querybuild.declarations.resource import Attribute, Resource
-from querybuild.declarations.types import OPAQUE, opaque
+from querybuild.declarations.types import OPAQUE, ColumnType, opaque
 from server.schema.live_tables import FoundTables
 
-_NAME = """
-SELECT format('%I.%I', n.nspname, t.typname) FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
-WHERE t.oid = $1::oid
-"""
-
-_COLUMN_TYPE = """
-SELECT format('%I.%I', n.nspname, t.typname) FROM pg_attribute a
-JOIN pg_type t ON t.oid = a.atttypid JOIN pg_namespace n ON n.oid = t.typnamespace
-WHERE a.attrelid = $1::oid AND a.attname = $2
+_NAMES = """
+SELECT t.oid::int8 AS oid, format('%I.%I', n.nspname, t.typname) AS name
+FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace WHERE t.oid = ANY($1::oid[])
 """
 
 # All operators that filters, sorts and cursors use.
@@ -36,55 +30,64 @@ _USES = (
 )
 _NO_VALUE = "!) no value"
 
-FindType = Callable[[Resource, Attribute], Awaitable[int]]
-"""Returns the oid of the type of an attribute that is computed in SQL."""
-
 
 async def with_live_types(
-    connection: asyncpg.Connection[Any], resources: Sequence[Resource], found: FoundTables, find: FindType
+    connection: asyncpg.Connection[Any],
+    resources: Sequence[Resource],
+    found: FoundTables,
+    terms: Mapping[tuple[str, str], int],
 ) -> list[Resource]:
-    """Return the resources with the live types of their OPAQUE attributes. found: their tables."""
-    known: dict[int, str | None] = {}
+    """Return the resources with the live types of their OPAQUE attributes. found: their tables. terms: by the type of a
+    resource and the name of an attribute, the oids of the types of those that are computed in SQL."""
+    oids = {
+        (resource.type, one.name): _oid_of(resource, one, found, terms)
+        for resource in resources
+        for one in resource.attributes
+        if one.type is OPAQUE and one.compute is None
+    }
+    names = await _type_names(connection, oids.values())
+    known = {oid: name for oid, name in names.items() if await _is_ordered(connection, name)}
+    types = {key: opaque(known[oid]) for key, oid in oids.items() if oid in known}
+    return [_with_types(resource, types) for resource in resources]
 
-    async def oid_of(resource: Resource, attribute: Attribute) -> int:
-        table = found[resource.schema, resource.table]
-        if table is None or not attribute.is_stored:
-            return await find(resource, attribute)
-        return table.columns[attribute.column_name].type_oid
 
-    return [await _with_live_types(connection, resource, oid_of, known) for resource in resources]
+def _oid_of(resource: Resource, attribute: Attribute, found: FoundTables, terms: Mapping[tuple[str, str], int]) -> int:
+    table = found[resource.schema, resource.table]
+    if table is None or not attribute.is_stored:
+        return terms[resource.type, attribute.name]
+    return table.columns[attribute.column_name].type_oid
 
 
-async def _with_live_types(
-    connection: asyncpg.Connection[Any], resource: Resource, find: FindType, known: dict[int, str | None]
-) -> Resource:
-    """Return the resource with live types. known: the names of types by oid, None for those that stay OPAQUE."""
-    attributes = list(resource.attributes)
-    for index, attribute in enumerate(attributes):
-        if attribute.type is not OPAQUE or attribute.compute is not None:
-            continue
-        oid = await find(resource, attribute)
-        if oid not in known:
-            known[oid] = await _ordered_type(connection, oid)
-        if (name := known[oid]) is not None:
-            attributes[index] = msgspec.structs.replace(attribute, type=opaque(name))
-    is_same = all(one is other for one, other in zip(attributes, resource.attributes, strict=True))
-    return resource if is_same else msgspec.structs.replace(resource, attributes=tuple(attributes))
+def _with_types(resource: Resource, types: Mapping[tuple[str, str], ColumnType]) -> Resource:
+    """Return the resource with the types of attributes, which are by its type and their names."""
+    if not any((resource.type, one.name) in types for one in resource.attributes):
+        return resource
+    attributes = [
+        msgspec.structs.replace(one, type=types.get((resource.type, one.name), one.type)) for one in resource.attributes
+    ]
+    return msgspec.structs.replace(resource, attributes=tuple(attributes))
 
 
 async def with_live_enums(
     connection: asyncpg.Connection[Any], resources: Sequence[Resource], found: FoundTables
 ) -> list[Resource]:
     """Return the resources with the names of the types of ids that are enums: SQL converts their texts."""
+    tables = {one.type: found[one.schema, one.table] for one in resources if any(t.choices for t in one.id.key.types)}
+    columns = {
+        (resource.type, name): table.columns[name].type_oid
+        for resource in resources
+        if (table := tables.get(resource.type)) is not None
+        for name, one in zip(resource.id.key.columns, resource.id.key.types, strict=True)
+        if one.choices
+    }
+    names = await _type_names(connection, columns.values())
     changed = list(resources)
     for index, resource in enumerate(resources):
-        table, key = found[resource.schema, resource.table], resource.id.key
-        if table is None or not any(one.choices for one in key.types):
+        key = resource.id.key
+        if tables.get(resource.type) is None:
             continue
         types = [
-            msgspec.structs.replace(one, sql_type=await connection.fetchval(_COLUMN_TYPE, table.oid, name))
-            if one.choices
-            else one
+            msgspec.structs.replace(one, sql_type=names[columns[resource.type, name]]) if one.choices else one
             for name, one in zip(key.columns, key.types, strict=True)
         ]
         own: dict[str, Any] = {"types": tuple(types)} if key.is_composite else {"type": types[0]}
@@ -92,21 +95,26 @@ async def with_live_enums(
     return changed
 
 
-async def _ordered_type(connection: asyncpg.Connection[Any], oid: int) -> str | None:
-    """Return the name of the type for a cast. Return None if it has no order, if the driver cannot read it, such as a
-    composite type without fields, or if an invalid text does not raise a data error, as for types whose values are
-    looked up by name."""
-    name: str = await connection.fetchval(_NAME, oid)
+async def _type_names(connection: asyncpg.Connection[Any], oids: Iterable[int]) -> dict[int, str]:
+    """Return the names of types for casts, by oid."""
+    wanted = set(oids)
+    return {row["oid"]: row["name"] for row in await connection.fetch(_NAMES, wanted)} if wanted else {}
+
+
+async def _is_ordered(connection: asyncpg.Connection[Any], name: str) -> bool:
+    """Return whether values of a type can be compared. They cannot if it has no order, if the driver cannot read it,
+    such as a composite type without fields, or if an invalid text does not raise a data error, as for types whose
+    values are looked up by name."""
     try:
         await connection.prepare(_USES.format(name))
     except (asyncpg.SyntaxOrAccessError, asyncpg.FeatureNotSupportedError, asyncpg.InternalClientError):
-        return None
+        return False
     try:
         await connection.fetchval(f"SELECT CAST(CAST($1 AS TEXT) AS {name}) IS NULL", _NO_VALUE)
     except asyncpg.DataError:
-        return name
+        return True
     except asyncpg.PostgresError as error:
         if isinstance(error, (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError)):
             raise
-        return None
-    return name
+        return False
+    return True

@@ -1,28 +1,31 @@
 """Checks what the name of a column's type does not say: the fields of composite types, and whether PostgreSQL was built
 with the type.
 
-What comes in: a connection, a resource and its table. What goes out: a Fault for each difference. It must not know:
+What comes in: a connection, resources and their tables. What goes out: a Fault for each difference. It must not know:
 requests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import asyncpg
+import msgspec
 
 from querybuild.declarations.database_types.names import declared_as
 from querybuild.declarations.database_types.texts import XML
-from querybuild.declarations.resource import Resource
+from querybuild.declarations.resource import Attribute, Resource
 from querybuild.declarations.types import OPAQUE, ColumnType
 from querybuild.errors import listed, quoted
 from server.schema.fault import Fault
-from server.schema.live_tables import TYPE_NAME, Table
+from server.schema.live_tables import TYPE_NAME, FoundTables, Table
 
 _FIELDS = f"""
-SELECT f.attname::text AS name, {TYPE_NAME} AS type, c.oid = to_regtype($3)::oid AS is_named
-FROM pg_attribute a
+SELECT w.place - 1 AS place, f.attname::text AS name, {TYPE_NAME} AS type, c.oid = to_regtype(w.type)::oid AS is_named
+FROM unnest($1::oid[], $2::text[], $3::text[]) WITH ORDINALITY w(oid, name, type, place)
+JOIN pg_attribute a ON a.attrelid = w.oid AND a.attname = w.name
 JOIN pg_type d ON d.oid = a.atttypid
 JOIN pg_type c ON c.oid = CASE WHEN d.typtype = 'd' THEN d.typbasetype WHEN d.typcategory = 'A' THEN d.typelem
                           ELSE d.oid END
@@ -30,26 +33,54 @@ JOIN pg_attribute f ON f.attrelid = c.typrelid AND f.attnum > 0 AND NOT f.attisd
 JOIN pg_type t ON t.oid = f.atttypid
 JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
 LEFT JOIN pg_type e ON e.oid = b.typelem
-WHERE a.attrelid = $1::oid AND a.attname = $2
-ORDER BY f.attnum
+ORDER BY w.place, f.attnum
 """
 
 
-async def value_faults(connection: asyncpg.Connection[Any], resource: Resource, table: Table) -> list[Fault]:
-    """Return the faults of the stored attributes of a resource."""
-    faults = []
-    for attribute in resource.attributes:
-        column_type = attribute.type.element or attribute.type
-        if not attribute.is_stored or attribute.column_name not in table.columns:
-            continue
-        found: list[str] = []
-        if column_type.fields:
-            rows = await connection.fetch(_FIELDS, table.oid, attribute.column_name, column_type.sql_type)
-            found = list(_field_faults(column_type, rows))
-        elif column_type is XML and not await _has_xml(connection):
-            found = ["this PostgreSQL is built without XML: declare it as OPAQUE"]
-        faults += [Fault(reason, resource.type, attribute=attribute.name) for reason in found]
+class _Stored(msgspec.Struct, frozen=True):
+    """An attribute with a column."""
+
+    resource: Resource
+    attribute: Attribute
+    table: Table
+
+    @property
+    def type(self) -> ColumnType:
+        """Its type, or that of the elements of its arrays."""
+        return self.attribute.type.element or self.attribute.type
+
+    def fault(self, reason: str) -> Fault:
+        """Return a fault of it."""
+        return Fault(reason, self.resource.type, attribute=self.attribute.name)
+
+
+async def value_faults(
+    connection: asyncpg.Connection[Any], resources: Iterable[Resource], found: FoundTables
+) -> list[Fault]:
+    """Return the faults of the stored attributes of resources. found: their tables."""
+    stored = [
+        _Stored(resource, attribute, table)
+        for resource in resources
+        for attribute in resource.attributes
+        if (table := found[resource.schema, resource.table]) is not None
+        and attribute.is_stored
+        and attribute.column_name in table.columns
+    ]
+    faults = await _composite_faults(connection, [one for one in stored if one.type.fields])
+    of_xml = [one for one in stored if one.type is XML]
+    if of_xml and not await _has_xml(connection):
+        faults += [one.fault("this PostgreSQL is built without XML: declare it as OPAQUE") for one in of_xml]
     return faults
+
+
+async def _composite_faults(connection: asyncpg.Connection[Any], stored: Sequence[_Stored]) -> list[Fault]:
+    if not stored:
+        return []
+    oids, names = [one.table.oid for one in stored], [one.attribute.column_name for one in stored]
+    rows: defaultdict[int, list[asyncpg.Record]] = defaultdict(list)
+    for row in await connection.fetch(_FIELDS, oids, names, [one.type.sql_type for one in stored]):
+        rows[row["place"]].append(row)
+    return [one.fault(reason) for place, one in enumerate(stored) for reason in _field_faults(one.type, rows[place])]
 
 
 def _field_faults(declared: ColumnType, rows: list[asyncpg.Record]) -> Iterator[str]:

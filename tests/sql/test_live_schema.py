@@ -9,7 +9,7 @@ import pytest
 from tornado.ioloop import IOLoop
 
 from querybuild.declarations.types import ColumnType
-from server.schema import live_references
+from server.schema import live_references, live_statements
 from server.schema.live_schema import LiveSchema, read_live_schema
 from tests.catalog import CATALOG
 from waterspout import (
@@ -34,6 +34,7 @@ from waterspout import (
     ToMany,
     ToOne,
     array,
+    composite,
     enum,
     functions,
 )
@@ -408,9 +409,12 @@ async def test_a_view_is_as_good_as_a_table(things_url: str) -> None:
 
 
 MANY = """
+CREATE TYPE spot AS (x int, y int);
+CREATE TYPE hue AS ENUM ('red', 'blue');
 CREATE FUNCTION secret() RETURNS text LANGUAGE plpgsql AS 'BEGIN RETURN 1; END';
 DO $$ BEGIN FOR n IN 0..119 LOOP
-    EXECUTE format('CREATE TABLE many_%s (id bigint DEFAULT 1 PRIMARY KEY, name text, at inet)', n);
+    EXECUTE format('CREATE TABLE many_%s (id bigint DEFAULT 1 PRIMARY KEY, name text, at inet, at_place spot, '
+                   'tone hue NOT NULL UNIQUE)', n);
     EXECUTE format('CREATE VIEW shown_%s AS SELECT %s FROM many_%s GROUP BY id', n,
                    CASE WHEN n IN (3, 50, 119) THEN 'id, secret() AS name' ELSE 'id, name' END, n);
 END LOOP; END $$;
@@ -418,9 +422,17 @@ REVOKE EXECUTE ON FUNCTION secret FROM public, current_user;
 """
 
 
-async def test_tables_are_read_together(things_url: str) -> None:
-    """Their number only decides how many parts the trial of the reads has: 50 are sent at once."""
+async def test_tables_are_read_together(things_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their number only decides how many parts the trials of the reads and of the computed attributes have: 50 are sent
+    at once."""
     statements: list[str] = []
+    own_prepare = live_statements._prepare
+
+    async def prepare(connection: asyncpg.Connection[Any], sql: str, **options: bool) -> tuple[asyncpg.Attribute, ...]:
+        statements.append(sql)
+        return await own_prepare(connection, sql, **options)
+
+    monkeypatch.setattr(live_statements, "_prepare", prepare)
     connection = await asyncpg.connect(things_url)
     try:
         await connection.execute(MANY)
@@ -429,15 +441,22 @@ async def test_tables_are_read_together(things_url: str) -> None:
         # The first time, asyncpg asks for the types.
         for count in (1, 40, 90, 120):
             statements.clear()
-            attributes = (Attribute("name", TEXT, nullable=True), Attribute("at", OPAQUE, nullable=True))
-            resources = [thing(*attributes, **named(f"many_{number}")) for number in range(count)]
+            attributes = (
+                Attribute("name", TEXT, nullable=True),
+                Attribute("at", OPAQUE, nullable=True),
+                Attribute("at_place", composite("spot", x=INT, y=INT), nullable=True),
+                computed(TEXT, "upper('a')"),
+            )
+            own: dict[str, Any] = {"id": Id("tone", enum("red", "blue")), "client_ids": True}
+            resources = [thing(*attributes, **own, **named(f"many_{number}")) for number in range(count)]
             schema = await read_live_schema(connection, Catalog(resources))
             assert schema.catalog is not None
             assert {one.attributes[1].type.sql_type for one in schema.catalog} == {"pg_catalog.inet"}
+            assert {one.id.type.sql_type for one in schema.catalog} == {"public.hue"}
             counts.append(len(statements))
     finally:
         await connection.close()
-    assert [count - counts[1] for count in counts[1:]] == [0, 1, 2]
+    assert [count - counts[1] for count in counts[1:]] == [0, 2, 4]
 
 
 async def test_a_refused_statement_is_found_among_those_sent_with_it(things_url: str) -> None:
