@@ -12,7 +12,7 @@ class Fault(msgspec.Struct, frozen=True):
 
     The others name the declaration, and are empty if they do not apply: a resource with one of its fields, or a
     function with one of its arguments. A fault of a role names neither, and that of a rule may say in its reason where
-    the rule is.
+    the rule is. path: that of the function, because several may have its name.
     """
 
     reason: str
@@ -21,6 +21,7 @@ class Fault(msgspec.Struct, frozen=True):
     relationship: str = ""
     function: str = ""
     argument: str = ""
+    path: str = ""
 
     def __str__(self) -> str:
         return f"{_label('resource', self.resource)}{_label('function', self.function)}{self.text_within}"

@@ -116,7 +116,12 @@ async def read_functions(
         faults.append(own)
     for place, reason in (await _result_faults(connection, tried, catalog, prepare)).items():
         faults[place].append(Fault(reason, function=tried[place].name))
-    return tuple(functions), [fault for own in faults for fault in own]
+    found = [
+        msgspec.structs.replace(fault, path=function.route_path)
+        for function, own in zip(catalog.functions, faults, strict=True)
+        for fault in own
+    ]
+    return tuple(functions), found
 
 
 def _overload(row: asyncpg.Record) -> _Overload:

@@ -181,6 +181,7 @@ def test_hints_publish_functions(serve: Serve, io_loop: IOLoop, hard_url: str, t
         '[functions."ids_of_people()"]\nreturns = "person"\npath = "/all"\n'
         '[functions.ranked]\nmethod = "POST"\nreturns = "person"\n[functions.twice]\nmethod = "POST"\n'
         '[functions.friends_of]\nreturns = "persn"\n[functions.spots]\nreturns = "person"\n[functions.no]\n'
+        '[functions."people(integer)"]\nreturns = "person"\n'
     )
     code, text, remarks = inspect(hard_url, "--hints", str(hints))
     assert code == 0
@@ -188,10 +189,12 @@ def test_hints_publish_functions(serve: Serve, io_loop: IOLoop, hard_url: str, t
     reasons = " ".join(text.partition("# Functions without a route:")[2].replace("\n#", "").split())
     for reason in (
         "friends_of(integer): the hints say that it returns “persn”: no such type. Did you mean “person”?",
+        "people(integer): it returns int8, and not rows of the table “people”, or ids, which are int",
         "spots(spot[]): it returns _spot, and not rows of the table “people”, or ids, which are int",
         "twice(integer): its arguments have no names: CREATE OR REPLACE it with names",
     ):
         assert reason in reasons
+    assert 'Function("people", path="/people-function")' in text
     assert "rename(integer, text): the hint about “person_id” fits no argument" in remarks.splitlines()
     assert "the hints name the function “no”, which is not inspected." in remarks
     api = serve(hard_url, declarations(Settings(database_url=hard_url, inspect=True, hints=hints)).catalog)

@@ -88,8 +88,8 @@ def with_functions(
 
 def refused_functions(found: Inspection, faults: Sequence[Fault]) -> dict[str, str]:
     """Return why functions do not fit, by their names with types: the first of their faults."""
-    texts = {fault.function: fault.text_within for fault in reversed(faults)}
-    return {one.full_name: texts[one.function.name] for one in found.functions if one.function.name in texts}
+    texts = {fault.path: fault.text_within for fault in reversed(faults)}
+    return {one.full_name: text for one in found.functions if (text := texts.get(one.function.route_path))}
 
 
 def _unused_names(routines: Sequence[Routine], hints: Hints) -> Iterator[str]:
