@@ -271,8 +271,12 @@ INSPECT_OPTIONS = tuple(
     click.Option([flag], multiple=True, metavar=metavar, help=help)
     for flag, metavar, help in (
         ("--schema", "NAME", "A schema to look at; may be repeated.  [default: all]"),
-        ("--only", "PATTERN", "Tables to declare, such as order* or sales.*; may be repeated."),
-        ("--skip", "PATTERN", "Tables to leave out; may be repeated."),
+        ("--only", "PATTERN", "Tables and functions to declare, such as order* or sales.*; may be repeated."),
+        (
+            "--skip",
+            "PATTERN",
+            "Tables and functions to leave out, such as audit_*; *() for all functions; may be repeated.",
+        ),
     )
 )
 MAIN_COMMANDS = (
@@ -303,7 +307,7 @@ MAIN_COMMANDS = (
     _command(
         "inspect",
         _runs("inspect"),
-        "Declare the tables of a database. What cannot be declared is a comment that says why.",
+        "Declare the tables and functions of a database. What cannot be declared is a comment that says why.",
         INSPECT_OPTIONS,
         [setting for setting in OF_COMMANDS if setting.name not in ("inspect", "resources")],
         examples=[

@@ -122,7 +122,7 @@ class Settings(AccessSettings, frozen=True, kw_only=True):
     ] = False
     hints: Annotated[
         Path | None,
-        Meta(description="TOML file of hints for inspect: names, keys of views, tables to skip."),
+        Meta(description="TOML file of hints for inspect: names, keys of views, what to skip, functions to publish."),
         About("Data", metavar="FILE", is_of_commands=True),
     ] = None
     python_path: Annotated[
