@@ -361,6 +361,9 @@ NULL_OPERATORS = _names(row for row in OPERATORS if row.matches_null or row.on_n
 PATTERN_OPERATORS = _names(row for row in OPERATORS if row.is_pattern)
 """The names of those whose val is a regular expression."""
 
+TEXT_OPERATORS = _names(row for row in OPERATORS if row.is_text)
+"""The names of those that look into a text."""
+
 
 def _contains_json(attribute: Attribute, column: Term, bound: Term, name: str) -> tuple[Criterion, list[Any]]:
     return Template("{}@>{}", column, bound), []

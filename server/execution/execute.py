@@ -36,7 +36,7 @@ from server.execution.pacing import run_steps
 from server.execution.refusals import raise_refusal
 from server.postgres.connection import Connection
 from server.postgres.database import Database
-from server.postgres.driver_errors import PARSED, REFUSED
+from server.postgres.driver_errors import PARSED, REFUSED, UNSUPPORTED
 
 log = logging.getLogger("server")
 
@@ -122,7 +122,7 @@ async def run_read(
             if not rows and not is_snapshot and (plan.scope is not None or page.offset or plan.rows.keyset is not None):
                 return None
             total = await _total(connection, read, sent, rows, has_more)
-        except (*REFUSED, *PARSED) as error:
+        except (*REFUSED, *PARSED, UNSUPPORTED) as error:
             raise_refusal(error, read)
         if not rows and plan.scope is not None:
             await check_parent(connection, read, sent)

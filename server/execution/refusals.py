@@ -14,7 +14,7 @@ import asyncpg
 from asyncpg import exceptions as pg
 
 from querybuild.declarations.keys import Key, id_parts
-from querybuild.declarations.operators import PATTERN_OPERATORS, all_names
+from querybuild.declarations.operators import PATTERN_OPERATORS, TEXT_OPERATORS, all_names
 from querybuild.declarations.resource import Resource, link_of, own_key_of
 from querybuild.declarations.types import ColumnType
 from querybuild.errors import ApiError, AttributeFault, RelatedNotFound, RequiredLink, listed, quoted, related_not_found
@@ -31,6 +31,8 @@ from server.postgres.driver_errors import (
     OUT_OF_RANGE,
     PARSED,
     REFUSED,
+    RETRYABLE,
+    UNSUPPORTED,
     VIOLATED,
     describe_refusal,
     is_quoted,
@@ -42,7 +44,7 @@ from server.postgres.rules import is_raised, is_rule, rule_answer
 def raise_refusal(error: Exception, read: PreparedRead) -> NoReturn:
     """Raise ValueRefused if a value of the request can be the reason for an error of PostgreSQL. Otherwise raise the
     error itself: then an expression of the declarations failed for some row, or one of its functions raised it."""
-    if is_rule(error):
+    if is_rule(error) or isinstance(error, RETRYABLE):
         raise error
     suspects = [one for one in read.filters if _is_suspect(one, error)]
     if suspects:
@@ -59,6 +61,8 @@ def _is_suspect(one: SentFilter, error: Exception) -> bool:
     """Return whether a filter can be the reason for an error. PostgreSQL only reports the kind of the error."""
     if not isinstance(error, REFUSED) and is_value_refused(error):
         return bool(one.checked)
+    if isinstance(error, UNSUPPORTED):
+        return one.op in TEXT_OPERATORS
     if isinstance(error, PARSED):
         return isinstance(error, INTERNAL) and one.op in PATTERN_OPERATORS
     state = _state(error)

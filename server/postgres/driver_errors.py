@@ -69,6 +69,9 @@ def is_quoted(value: object, error: BaseException) -> bool:
     return isinstance(value, str) and f'"{value}"' in str(error)
 
 
+UNSUPPORTED = pg.FeatureNotSupportedError
+"""SQLSTATE 0A000. A column with a nondeterministic collation takes no patterns. Some of RETRYABLE are such errors."""
+
 INTERNAL = (pg.InternalServerError,)
 """SQLSTATE XX000. PostgreSQL has no other code for a pattern that needs more memory than it can allocate."""
 
@@ -85,6 +88,7 @@ _REFUSALS = {
     "22001": "a text is too long",
     "42622": "a text is too long",
     "2201B": "a regular expression is not valid",
+    "0A000": "the collation of the column takes no patterns; `eq`, `in_` and `between` work",
     "XX000": "a regular expression is too complex",
     "22025": "a LIKE pattern must not end with a backslash",
     "22P05": "a character cannot be stored",
@@ -95,7 +99,7 @@ _REFUSALS = {
 def describe_refusal(error: Exception) -> str:
     """Return the kind of a refusal, without PostgreSQL's own text, which contains internal names."""
     other = "it is out of range or not of the right form"
-    is_refusal = isinstance(error, (*REFUSED, *INTERNAL)) and not _is_parsed(error)
+    is_refusal = isinstance(error, (*REFUSED, *INTERNAL, UNSUPPORTED)) and not _is_parsed(error)
     return _REFUSALS.get(getattr(error, "sqlstate", None) or "", other) if is_refusal else other
 
 
