@@ -29,10 +29,6 @@ _NEVER_TEXT = frozenset({"number", "numeric", "bool"})
 """The families of types whose JSON values are no strings."""
 
 
-class Missing(ValueFault):
-    """The principal does not have the value."""
-
-
 class PrincipalRead(msgspec.Struct, frozen=True, eq=False):
     """Values that come from the principal. slot: that of the first one. val: as a filter has it, with the values of the
     principal still open. read: converts it. is_date: whether the time of the request is a date."""
@@ -86,14 +82,14 @@ def _filled(val: Any, principal: Principal, now: str) -> Any:
 def _json_value(value: Any) -> Any:
     """Return the value of a claim as the filter of a request would have it. Raises ValueFault."""
     if value is None:
-        raise Missing("a value that the principal has")
+        raise ValueFault("a value that the principal has")
     try:
         if type(value) is str:
             check_text(value)
             return value
         return load_json(dump_json(value))
     except (JsonFault, TypeError, ValueError, RecursionError, OverflowError) as error:
-        raise Missing(f"a JSON value ({type(error).__name__})") from error
+        raise ValueFault(f"a JSON value ({type(error).__name__})") from error
 
 
 class CriteriaPlanner(ConditionPlanner):
