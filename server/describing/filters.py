@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+import msgspec
+
 from querybuild.declarations.operators import OPERATORS, OperatorRow, custom_operators
 from querybuild.declarations.resource import Attribute, Resource
 from querybuild.declarations.types import ColumnType
@@ -25,7 +27,7 @@ def filter_schemas(api: Api) -> Schemas:
     names: dict[str, str] = {}
     for resource in api.catalog:
         own = ref(component(resource.type, "comparison"))
-        attributes = [api.catalog.id_of(resource), *(one for one in resource.attributes if one.is_filterable)]
+        attributes = [_id(resource, api), *(one for one in resource.attributes if one.is_filterable)]
         comparisons = [*_comparisons(attributes, names), *_comparisons_of_fields(attributes, names)]
         groups = narrowed(_GROUP, **{"and": {"items": own}, "or": {"items": own}, "not": own})
         found[component(resource.type, "comparison")] = {"anyOf": comparisons}
@@ -33,6 +35,14 @@ def filter_schemas(api: Api) -> Schemas:
         nodes: JsonSchema = {"type": "array", "items": ref(component(resource.type, "condition"))}
         found[component(resource.type, "filter")] = {"anyOf": [nodes["items"], nodes]}
     return found | {name: json.loads(text) for text, name in names.items()}
+
+
+def _id(resource: Resource, api: Api) -> Attribute:
+    """Return the id as an attribute. That of several columns is the text of its parts."""
+    found = api.catalog.id_of(resource)
+    if not found.type.parts:
+        return found
+    return msgspec.structs.replace(found, type=msgspec.structs.replace(found.type, schema=resource.id_type.schema))
 
 
 def _comparisons(attributes: list[Attribute], names: dict[str, str]) -> Iterator[JsonSchema]:

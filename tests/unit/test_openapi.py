@@ -379,6 +379,15 @@ def test_it_shows_what_the_principal_may_see() -> None:
     assert "/staff/{id}/team" in for_eve["paths"]
 
 
+def test_a_filter_takes_the_text_of_an_id_of_several_columns() -> None:
+    thing = Resource("thing", "/things", "things", id=Id(columns=("a", "b"), types=(INT, INT)))
+    document = described(Catalog([thing]))
+    schema = {"$ref": "#/components/schemas/thing.comparison", "components": document["components"]}
+    accepts = jsonschema_rs.Draft202012Validator(schema).is_valid
+    found = {json.dumps(val): accepts({"name": "id", "op": "eq", "val": val}) for val in ("1,2", "1", 7, [True])}
+    assert found == {'"1,2"': True, '"1"': False, "7": False, "[true]": False}
+
+
 def test_lists_of_lists_and_lists_of_a_query() -> None:
     texts, grid = array(TEXT), array(INT, dimensions=2)
     thing = Resource("thing", "/things", "things", (Attribute("texts", texts), Attribute("grid", grid)))
