@@ -20,6 +20,7 @@ from querybuild.declarations.terms import quote_ident
 from querybuild.errors import listed, nearest, quoted
 from querybuild.sql.calls import compile_results
 from server.schema.fault import Fault
+from server.schema.live_statements import TOGETHER
 from server.schema.live_tables import TYPE_NAME
 
 _BASE = f"""(
@@ -48,8 +49,6 @@ WHERE CASE WHEN w.schema IS NULL THEN pg_function_is_visible(p.oid) ELSE n.nspna
 ORDER BY w.place, p.oid
 """
 _TYPES = f"SELECT u.oid::int8 AS oid, {_BASE % 'u.oid'} AS name FROM unnest($1::oid[]) u(oid)"
-TOGETHER = 50
-"""How many calls are prepared together."""
 _OTHER_ROUTINES = {"a": "an aggregate", "w": "a window function", "p": "a procedure"}
 
 
