@@ -22,6 +22,7 @@ from tornado.httputil import HTTPInputError, HTTPMessageDelegate, RequestStartLi
 from server.http.answering import Exchange, bare_answer, closed_future, fail
 from server.http.headers import Headers
 from server.http.message import EMPTY_LINES, END, Message, Refused, without_empty_lines
+from server.http.request import HandlerReady
 
 KEPT_BYTES = 65_536
 """How many bytes behind a request are kept while it is at work. At more, the connection stops reading."""
@@ -302,7 +303,10 @@ class ClientConnection(asyncio.Protocol):
         if ready is None:
             return
         self._is_handler_busy = True
-        asyncio.ensure_future(ready).add_done_callback(self._on_handler_ready)
+        if isinstance(ready, HandlerReady):
+            ready.then = self._on_handler_ready
+        else:
+            asyncio.ensure_future(ready).add_done_callback(self._on_handler_ready)
 
     def _on_handler_ready(self, ready: asyncio.Future[None]) -> None:
         self._is_handler_busy = False

@@ -148,6 +148,18 @@ def _address_name(text: str) -> str:
     return f"[{address}]" if address.ipv4_mapped is None else str(address.ipv4_mapped)
 
 
+class HandlerReady(asyncio.Future[None]):
+    """Is done when a handler is ready for the body. It then calls `then` at once, so that a body that has arrived is
+    read before the handler waits for it. A callback would take two turns of the loop."""
+
+    then: Callable[[asyncio.Future[None]], None] | None = None
+
+    def set_result(self, result: None) -> None:
+        super().set_result(result)
+        if self.then is not None:
+            self.then(self)
+
+
 class HandlerDelegate(HTTPMessageDelegate):
     """Runs a handler that reads its body as a stream, for one request. It does what tornado's delegate does, without
     the parts that other handlers need. It calls the handler's `body_arrived` when all of the body is there, and its
@@ -175,14 +187,14 @@ class HandlerDelegate(HTTPMessageDelegate):
 
     def headers_received(
         self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
-    ) -> asyncio.Future[None] | None:
+    ) -> HandlerReady | None:
         """Start the handler. Returns a future that is done when the handler is ready for the body, if one is
         announced."""
         application, request, loop = self._application, self._request, asyncio.get_running_loop()
         arrived = request._body_future = loop.create_future()
         handler: Any = self._class(application, request, **self._context)
         self._handler = handler
-        ready = handler._prepared_future = loop.create_future() if request.has_body else None
+        ready = handler._prepared_future = HandlerReady(loop=loop) if request.has_body else None
         if ready is None:
             arrived.set_result(None)
         transforms = [transform(request) for transform in application.transforms]
