@@ -13,9 +13,10 @@ import msgspec
 
 from querybuild.declarations.database_types.texts import CITEXT
 from querybuild.declarations.resource import Relationship, Resource, ToOne, link_of, own_key_of
+from querybuild.declarations.terms import quote_ident
 from querybuild.declarations.types import BIGINT, INT, SMALLINT, ColumnType
 from querybuild.errors import listed, nearest, quoted
-from server.schema.live_tables import Columns, FoundTables, Table
+from server.schema.live_tables import Column, Columns, FoundTables, Table
 
 _INTEGERS: dict[str, ColumnType] = {"int2": SMALLINT, "int4": INT, "int8": BIGINT}
 """Of these, an index of one finds the values of another."""
@@ -42,6 +43,8 @@ def reference_faults(
         if column is not None and unique is not None and not is_alike(column.type, unique.type):
             refers = f"it refers to {quoted(other)}, which is {unique.type}"
             yield f"its column {quoted(name)} is {column.type}, and {refers}"
+        if column is not None:
+            yield from _spelling_faults(name, column)
     if referenced.may_repeat(*referenced_names):
         yield f"the table {quoted(referenced.name)} has no unique index on {listed(referenced_names)}"
 
@@ -108,6 +111,15 @@ def _key_column_faults(name: str, table_name: str, table: Table, id_type: Column
     elif column.type == "citext" and id_type is not CITEXT:
         # It would match ids that differ in case.
         yield f"its column {quoted(name)} is citext, and the id it holds is not: make both of one type, text"
+    else:
+        yield from _spelling_faults(name, column)
+
+
+def _spelling_faults(name: str, column: Column) -> Iterator[str]:
+    """Return the fault of a column whose texts would be one key in several spellings, and so in several URLs."""
+    if column.has_spellings:
+        what = f"its column {quoted(name)} has a collation that is not deterministic, so texts that differ can be equal"
+        yield f'{what}: ALTER COLUMN {quote_ident(name)} TYPE text COLLATE "default"'
 
 
 def id_faults(resource: Resource, table: Table) -> Iterator[str]:
@@ -133,6 +145,8 @@ def _id_column_faults(resource: Resource, table: Table, name: str, part_type: Co
     elif column.type == "citext" and part_type is not CITEXT:
         # An id must have one spelling, because it is part of a URL.
         yield "its column is citext, and two texts that differ cannot be one id: declare it as CITEXT"
+    elif column.has_spellings:
+        yield from _spelling_faults(name, column)
     elif resource.id.unique or table.may_repeat(*resource.id.key.columns):
         return
     elif table.unique is not None and not column.is_not_null and table.kind != "m":
