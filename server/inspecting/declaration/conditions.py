@@ -27,9 +27,6 @@ _COMPARISON = re.compile(r"(.+) (>=|<=|>|<|=) (.+)")
 _SWAPPED = {">=": "<=", "<=": ">=", ">": "<", "<": ">", "=": "="}
 
 
-_IS_WHOLE = "is_whole"
-
-
 class Stated(msgspec.Struct, frozen=True):
     """What an attribute can state of a condition. choices: the only texts. is_whole: whether this is all of it."""
 
@@ -39,6 +36,14 @@ class Stated(msgspec.Struct, frozen=True):
     max_length: int | None = None
     choices: tuple[str, ...] = ()
     is_whole: bool = True
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what it states, by the names of the arguments."""
+        given = msgspec.structs.asdict(self)
+        return {name: value for name, value in given.items() if name != "is_whole" and value not in (None, ())}
+
+
+_NOTHING = Stated(is_whole=False)
 
 
 def stated(expression: str, column: str, column_type: ColumnType) -> Stated:
@@ -51,11 +56,12 @@ def stated(expression: str, column: str, column_type: ColumnType) -> Stated:
     is_whole = True
     for part in _conjuncts(expression):
         one = _of_comparison(part, _names(column), column_type)
-        if one is None or one.keys() & found.keys():
+        arguments = one.arguments()
+        if arguments.keys() & found.keys():
             is_whole = False
             continue
-        is_whole &= one.pop(_IS_WHOLE, True)
-        found |= one
+        is_whole &= one.is_whole
+        found |= arguments
     return Stated(**found, is_whole=is_whole)
 
 
@@ -100,22 +106,22 @@ def _closing(text: str) -> int:
     return -1
 
 
-def _of_comparison(text: str, names: tuple[str, ...], column_type: ColumnType) -> dict[str, Any] | None:
+def _of_comparison(text: str, names: tuple[str, ...], column_type: ColumnType) -> Stated:
     subject, mark, rest = text.partition(" = ANY ")
     if mark and _is_column(subject, names):
         return _of_list(f"= ANY {rest}", column_type)
     match = _COMPARISON.fullmatch(text)
     if match is None:
-        return None
+        return _NOTHING
     left, operator, right = match.groups()
     if not (_is_column(left, names) or _is_length(left, names)):
         left, operator, right = right, _SWAPPED[operator], left
     if _is_length(left, names) and column_type.is_text:
         return _of_length(operator, right)
     if not _is_column(left, names):
-        return None
+        return _NOTHING
     if operator == "=" and column_type.is_text and (only := re.fullmatch(f"({_TEXT}){_CAST}", right)):
-        return {"choices": (only[1][1:-1].replace("''", "'"),)}
+        return Stated(choices=(only[1][1:-1].replace("''", "'"),))
     return _of_bound(operator, right, column_type)
 
 
@@ -130,41 +136,48 @@ def _is_length(text: str, names: tuple[str, ...]) -> bool:
     return match is not None and _is_column(match[1], names)
 
 
-def _of_list(text: str, column_type: ColumnType) -> dict[str, Any] | None:
+def _of_list(text: str, column_type: ColumnType) -> Stated:
     match = _LIST.fullmatch(text)
     if match is None or not column_type.is_text or column_type.choices:
-        return None
-    return {"choices": tuple(one[1:-1].replace("''", "'") for one in re.findall(_TEXT, match[1]))}
+        return _NOTHING
+    return Stated(choices=tuple(one[1:-1].replace("''", "'") for one in re.findall(_TEXT, match[1])))
 
 
-def _of_length(operator: str, right: str) -> dict[str, Any] | None:
-    match = _NUMBER.fullmatch(right)
-    if match is None or not match[1].isdigit():
-        return None
-    number = int(match[1])
-    bounds = {">=": ("min_length", number), ">": ("min_length", number + 1), "<=": ("max_length", number)}
-    if operator == "<" and number > 0:
-        return {"max_length": number - 1}
-    if operator == "=":
-        return {"min_length": number, "max_length": number}
-    return dict([bounds[operator]]) if operator in bounds else None
+def _of_length(operator: str, right: str) -> Stated:
+    found = _NUMBER.fullmatch(right)
+    if found is None or not found[1].isdigit():
+        return _NOTHING
+    number = int(found[1])
+    match operator:
+        case ">=":
+            return Stated(min_length=number)
+        case ">":
+            return Stated(min_length=number + 1)
+        case "<=":
+            return Stated(max_length=number)
+        case "<" if number > 0:
+            return Stated(max_length=number - 1)
+        case "=":
+            return Stated(min_length=number, max_length=number)
+    return _NOTHING
 
 
-def _of_bound(operator: str, right: str, column_type: ColumnType) -> dict[str, Any] | None:
+def _of_bound(operator: str, right: str, column_type: ColumnType) -> Stated:
     value = _value(right, column_type)
     if value is None or operator == "=":
-        return None
-    name = "minimum" if operator in (">", ">=") else "maximum"
-    if operator in (">=", "<="):
-        return {name: value}
-    if column_type is not DATE and column_type not in _WHOLE:
-        # Bounds are inclusive: PostgreSQL refuses the bound itself.
-        return {name: value, _IS_WHOLE: False}
-    step = timedelta(days=1) if column_type is DATE else 1
-    try:
-        return {name: value + step if operator == ">" else value - step}
-    except OverflowError:
-        return None
+        return _NOTHING
+    is_exclusive = operator in (">", "<")
+    if is_exclusive and (column_type is DATE or column_type in _WHOLE):
+        step = timedelta(days=1) if column_type is DATE else 1
+        try:
+            value = value + step if operator == ">" else value - step
+        except OverflowError:
+            return _NOTHING
+        is_exclusive = False
+    # The bounds of attributes are inclusive. If this one is not, PostgreSQL refuses the bound itself.
+    if operator in (">", ">="):
+        return Stated(minimum=value, is_whole=not is_exclusive)
+    return Stated(maximum=value, is_whole=not is_exclusive)
 
 
 def _value(text: str, column_type: ColumnType) -> Any:
