@@ -90,7 +90,8 @@ class Hints(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ]
 
     def unknown(self, database: Database) -> list[str]:
-        """Return a message for each hint about a table that does not exist."""
+        """Return a message for each name in the hints that fits no table and no function. Those of [functions] are
+        checked by `unknown_functions`."""
         known = {name for table in database.tables for name in (table.full_name, f"{table.schema}.{table.name}")}
         return [
             *(f"the hints: {one}" for one in self.choice().unknown(database)),

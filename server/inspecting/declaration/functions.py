@@ -31,9 +31,9 @@ _PREFIX = "p_"
 
 
 class _Known(msgspec.Struct, frozen=True, eq=False):
-    """What all functions share. served: the resources, by the oid of their table. refused: by the full name of a
-    function, why it does not fit. has_roles: whether requests run with other roles, so that the privileges of this
-    one do not matter."""
+    """What all functions share. served: the resources, by the oid of their table. types: of the resources. refused: why
+    a function does not fit, by its name with types. has_roles: whether requests run with other roles, so that the
+    privileges of this one do not matter."""
 
     served: Mapping[int, Inspected]
     types: frozenset[str]
@@ -58,7 +58,7 @@ def with_functions(
     has_roles: bool = False,
 ) -> Inspection:
     """Return the inspection with the functions that call the served tables, and others. refused: why a function does
-    not fit, by its name. has_roles: whether requests run with other roles, so that privileges do not matter."""
+    not fit, by its name with types. has_roles: as in `_Known`."""
     served = {one.table.oid: one for one in found.inspected}
     known = _Known(served, frozenset(one.resource.type for one in found.inspected), refused, has_roles)
     paths = {"/operations", *[one.resource.path for one in found.inspected]}
