@@ -26,7 +26,8 @@ SELECT a.attrelid::int8 AS oid, a.attname AS name,
            SELECT s.nspname FROM pg_namespace s WHERE s.oid = coalesce(e.typnamespace, b.typnamespace)
        ) END AS hidden_schema,
        a.attnotnull OR d.typnotnull AS is_not_null,
-       EXISTS (SELECT FROM pg_collation k WHERE k.oid = a.attcollation AND NOT k.collisdeterministic) AS has_spellings,
+       EXISTS (SELECT FROM pg_collation k WHERE k.oid = a.attcollation AND NOT k.collisdeterministic)
+           AS has_nondeterministic_collation,
        a.atthasdef OR a.attidentity <> '' OR d.typdefault IS NOT NULL AS has_default,
        a.attidentity = 'a' OR a.attgenerated <> '' AS is_generated,
        c.relkind = 'v' AND pg_relation_is_updatable(c.oid, false) & 20 = 20
@@ -149,16 +150,15 @@ RELATION_KINDS = {"r": "table", "p": "table", "v": "view", "m": "materialized vi
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
     """A column of a table or view. type_oid: of its type, or of the base type of a domain. hidden_schema: the schema of
-    its type, or of the type of its elements, if it is not in the search path. has_spellings: whether texts that differ
-    may be equal, because its collation is not deterministic. is_generated: GENERATED ALWAYS, so it
-    cannot be written. is_computed: computed by a view, so it cannot be written. denied_sequences: the sequences of its
-    default that the role may not use."""
+    its type, or of the type of its elements, if it is not in the search path. has_nondeterministic_collation: whether
+    texts that differ may be equal. is_generated: GENERATED ALWAYS, so it cannot be written. is_computed: computed by a
+    view, so it cannot be written. denied_sequences: the sequences of its default that the role may not use."""
 
     type: str
     type_oid: int
     hidden_schema: str | None
     is_not_null: bool
-    has_spellings: bool
+    has_nondeterministic_collation: bool
     has_default: bool
     is_generated: bool
     is_computed: bool

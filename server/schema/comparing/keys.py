@@ -44,7 +44,7 @@ def reference_faults(
             refers = f"it refers to {quoted(other)}, which is {unique.type}"
             yield f"its column {quoted(name)} is {column.type}, and {refers}"
         if column is not None:
-            yield from _spelling_faults(name, column)
+            yield from _collation_faults(name, column)
     if referenced.may_repeat(*referenced_names):
         yield f"the table {quoted(referenced.name)} has no unique index on {listed(referenced_names)}"
 
@@ -112,12 +112,12 @@ def _key_column_faults(name: str, table_name: str, table: Table, id_type: Column
         # It would match ids that differ in case.
         yield f"its column {quoted(name)} is citext, and the id it holds is not: make both of one type, text"
     else:
-        yield from _spelling_faults(name, column)
+        yield from _collation_faults(name, column)
 
 
-def _spelling_faults(name: str, column: Column) -> Iterator[str]:
-    """Return the fault of a column whose texts would be one key in several spellings, and so in several URLs."""
-    if column.has_spellings:
+def _collation_faults(name: str, column: Column) -> Iterator[str]:
+    """Return the fault of a key column in which texts that differ can be equal: one row would have several URLs."""
+    if column.has_nondeterministic_collation:
         what = f"its column {quoted(name)} has a collation that is not deterministic, so texts that differ can be equal"
         yield f'{what}: ALTER COLUMN {quote_ident(name)} TYPE text COLLATE "default"'
 
@@ -145,8 +145,8 @@ def _id_column_faults(resource: Resource, table: Table, name: str, part_type: Co
     elif column.type == "citext" and part_type is not CITEXT:
         # An id must have one spelling, because it is part of a URL.
         yield "its column is citext, and two texts that differ cannot be one id: declare it as CITEXT"
-    elif column.has_spellings:
-        yield from _spelling_faults(name, column)
+    elif column.has_nondeterministic_collation:
+        yield from _collation_faults(name, column)
     elif resource.id.unique or table.may_repeat(*resource.id.key.columns):
         return
     elif table.unique is not None and not column.is_not_null and table.kind != "m":
