@@ -28,7 +28,7 @@ from querybuild.planning.writes.draft import Draft
 from querybuild.planning.writes.linkage import in_lock_order, null_refused, owners_relationship, why_fixed
 from querybuild.planning.writes.shared_columns import assigned_key, is_value_of, key_assignments
 from querybuild.planning.writes.write_plan import LinkWrite, OwnerRow, Unchanged
-from querybuild.query import Identifier, LinkageChange, Owner
+from querybuild.query import Identifier, LinkageChange, LinkMode, Owner
 
 TARGET = "the target"
 """The alias of a related row beside tables that have their own names. No table has this name."""
@@ -49,7 +49,7 @@ def plan_relationships(draft: Draft) -> None:
             detail = f"{quoted(name)} is to-one: it can be replaced, but nothing can be added or removed."
             draft.errors.append(RelationshipFault(detail, pointer=linkage.name_pointer or linkage.pointer))
         elif linkage.mode not in relationship.methods:
-            draft.errors.append(MethodForbidden(_closed(relationship, linkage.mode), pointer=linkage.pointer))
+            draft.errors.append(MethodForbidden(_closed_detail(relationship, linkage.mode), pointer=linkage.pointer))
         elif why := why_fixed(draft.change, draft.resource, relationship, linkage, draft.catalog):
             detail = f"The relationship {quoted(name)} cannot be written here: {why}."
             draft.errors.append(MethodForbidden(detail, pointer=linkage.pointer))
@@ -63,11 +63,13 @@ def plan_relationships(draft: Draft) -> None:
             _link(draft, relationship, linkage)
 
 
-def _closed(relationship: Relationship, mode: str) -> str:
+_PARTICIPLES: dict[LinkMode, str] = {"add": "added", "replace": "replaced", "remove": "removed"}
+
+
+def _closed_detail(relationship: Relationship, mode: LinkMode) -> str:
     """Return the detail for a write that the declaration of a relationship does not allow."""
     allowed = listed(name for name in ("read", "add", "replace", "remove") if name in relationship.methods)
-    done = mode if mode.endswith("e") else f"{mode}e"
-    return f"Links of {quoted(relationship.name)} cannot be {done}d here; allowed are: {allowed}."
+    return f"Links of {quoted(relationship.name)} cannot be {_PARTICIPLES[mode]} here; allowed are: {allowed}."
 
 
 def _unwritable(draft: Draft, resource: Resource, relationship: Relationship, pointer: str | None) -> ApiError | None:
@@ -158,7 +160,7 @@ def plan_owner(draft: Draft, owner: Owner) -> OwnerRow:
     parent, relationship = draft.catalog.by_type[owner.type], owners_relationship(owner, draft.catalog)
     check_action(parent, "read", draft.context)
     if "add" not in relationship.methods:
-        draft.errors.append(MethodForbidden(_closed(relationship, "add")))
+        draft.errors.append(MethodForbidden(_closed_detail(relationship, "add")))
     elif (fault := _unwritable(draft, parent, relationship, None)) is not None:
         draft.errors.append(fault)
     slot = draft.slot(parent.id_type.read(owner.id), draft.change.pointer)
