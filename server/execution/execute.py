@@ -242,9 +242,9 @@ def _computed(read: PreparedRead, rows: list[Sequence[Row]]) -> list[Sequence[Ro
 
 
 def ambiguous_ids(read: PreparedRead, id_value: object) -> AmbiguousIds:
-    """Return the error for an id that is not unique or is null. The log tells whoever can mend it."""
+    """Return the error for an id that is not unique or is null, and log which declaration it is."""
     names = listed(map(quoted, read.ready.unenforced_keys))
-    what = "A row has no id" if id_value is None else f"There is another row beside that with the id {id_value}"
+    what = "A row has no id" if id_value is None else f"Several rows have the id {id_value}"
     log.warning("%s where %s is read: `waterspout check` tells which declaration it is", what, names)
     advice = "Exclude such rows by a filter. Whoever runs the server finds them by `waterspout check`."
     return AmbiguousIds(f"{what} where {names} is read. {advice}")

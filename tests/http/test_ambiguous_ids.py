@@ -237,7 +237,7 @@ async def test_the_error_and_the_log_name_the_resource(shop: Api, caplog: pytest
     await shop.sql(f"INSERT INTO rows (id, name, maker_id) VALUES {TWICE}")
     answer = await shop.get("/seen")
     await asyncio.sleep(0)
-    said = "There is another row beside that with the id 2 where “seen” is read"
+    said = "Several rows have the id 2 where “seen” is read"
     assert f"{said}: `waterspout check`" in caplog.text
     assert answer.errors[0]["detail"].startswith(f"{said}. Exclude such rows by a filter.")
     assert (await shop.get("/seen?filter[id][isnot]=2")).document["data"] == []
