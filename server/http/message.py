@@ -36,8 +36,8 @@ REQUEST_LINE = re.compile(rb"(%b{1,%d}) (%b) HTTP/1\.([0-9])\r\n" % (_METHOD, ME
 _LONG_METHOD = re.compile(rb"%b+ %b HTTP/1\.[0-9]\r\n" % (_METHOD, _TARGET))
 _OTHER_VERSION = re.compile(rb"[^ \r\n]+ [^ \r\n]+ HTTP/(?!1\.[0-9]\r\n)[0-9]+(\.[0-9]+)?\r\n")
 
-
 _PREFACES = {"HTTP/1.0": b"POST / HTTP/1.0", "HTTP/1.1": b"POST / HTTP/1.1"}
+"""The request lines that llhttp sees in place of those that were sent."""
 
 
 class Refused(Exception):
@@ -117,8 +117,8 @@ class Message:
         return piece, rest
 
     def _read_chunks(self, parser: HttpRequestParser, data: bytes, trailer_bytes: int) -> tuple[bytes, bytes]:
-        """A chunked body ends with an empty line. The parser is fed up to the next empty line at most, so that it never
-        sees the next request."""
+        """Return what `read_body` returns. A chunked body ends with an empty line. The parser is fed up to the next
+        empty line at most, so that it never sees the next request."""
         # Searched in place: in a body of empty lines, a copy of the rest at each of them would take seconds.
         tail_bytes, pieces = len(NO_TAIL), self._pieces
         text, at, fed = self._tail + data, tail_bytes, 0
@@ -140,10 +140,8 @@ class Message:
             self._parser = None
         return piece, rest
 
-    # called by the parser
-
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header. Trailers, which come after the head, are ignored."""
+        """Called by the parser. Keep a header. Trailers, which come after the head, are ignored."""
         if self._parser is None:
             text, line = usual_name(name), value.decode("latin-1").strip(" \t")
             if text in self.headers.by_name:
@@ -152,7 +150,9 @@ class Message:
                 self.headers.by_name[text] = [line]
 
     def on_body(self, piece: bytes) -> None:
+        """Called by the parser. Keep a piece of the content of a chunk."""
         self._pieces.append(piece)
 
     def on_message_complete(self) -> None:
+        """Called by the parser. The body is complete."""
         self.body_bytes_left = 0
