@@ -33,13 +33,13 @@ MAX_DIGITS = 15
 SHORT_NAME = 100
 """What is known of a parameter is cached by its name, up to this length."""
 
-Role = Literal["constant", "filter", "position", "size", "cursor", "ignored"]
+ParameterRole = Literal["constant", "filter", "position", "size", "cursor", "ignored"]
 """What a plan needs of a parameter. constant: the whole parameter is part of the form. filter, position, cursor: the
 value may change. size: part of the form, and the offset is counted in it. ignored: neither name nor value."""
 
 
 class SentValue(msgspec.Struct, frozen=True, eq=False):
-    """A parameter whose value is not part of the form. index: its place among the parameters."""
+    """A parameter whose value is not part of the form. index: its position among the parameters."""
 
     index: int
     name: str
@@ -126,7 +126,7 @@ def split_values(query_string: str, limits: Limits) -> SplitQuery | None:
     return SplitQuery(tuple(key), sent, vals, offset, cursor_text, cursor)
 
 
-def _parameter(encoded: str) -> tuple[str, Role]:
+def _parameter(encoded: str) -> tuple[str, ParameterRole]:
     """Return the name of a parameter, decoded, and its role. Raises UnicodeDecodeError."""
     name = decoded(encoded)
     if name == "filter" or name.startswith("filter["):
