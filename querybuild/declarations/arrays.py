@@ -28,28 +28,16 @@ def array(element: ColumnType, *, dimensions: int | None = None) -> ColumnType:
     if element.fields:
         dimensions = 1
     shown = element.shown
-
-    def check(items: list[Any]) -> list[Any]:
-        if dimensions is not None and items and len(_shape(items)) != dimensions:
-            raise ValueFault(f"a list of {element.name} values with {dimensions} dimensions")
-        return items
-
-    def read(value: Any) -> list[Any]:
-        return check(_read(element, value))
-
-    def read_text(text: str) -> list[Any]:
-        items = _shown_list(text)
-        return read(items) if items is not None else check([element.from_text(item) for item in split_list(text)])
-
+    from_json, from_text = _readers(element, dimensions)
     return ColumnType(
         name=element.name + "[]" * (dimensions or 1),
         # PostgreSQL only compares arrays of the same element type. Arrays of texts are cast if their types differ.
         family=f"{element.family if element.is_text else element.name}[]",
         sql_names=tuple(f"_{name}" for name in element.sql_names),
-        from_json=read,
-        from_text=read_text,
+        from_json=from_json,
+        from_text=from_text,
         select=element.select_array or (None if element.select is None else unnested(element.select, dimensions or 2)),
-        shown=None if shown is None else _each(shown),
+        shown=None if shown is None else each_element(shown),
         bound=element.bound_array
         or (None if element.bound is None else _text_array_as(element.sql_type or element.name.upper())),
         has_equality=element.has_equality or element.name in ("bytea", "jsonb"),
@@ -83,6 +71,26 @@ def _list_of(schema: JsonSchema, dimensions: int | None) -> JsonSchema:
     return {"type": "array", "items": items}
 
 
+def _readers(
+    element: ColumnType, dimensions: int | None
+) -> tuple[Callable[[Any], list[Any]], Callable[[str], list[Any]]]:
+    """Return the functions that convert a list from JSON, and the text of a simple filter. They raise ValueFault."""
+
+    def check(items: list[Any]) -> list[Any]:
+        if dimensions is not None and items and len(_shape(items)) != dimensions:
+            raise ValueFault(f"a list of {element.name} values with {dimensions} dimensions")
+        return items
+
+    def read(value: Any) -> list[Any]:
+        return check(_read(element, value))
+
+    def read_text(text: str) -> list[Any]:
+        items = _shown_list(text)
+        return read(items) if items is not None else check([element.from_text(item) for item in split_list(text)])
+
+    return read, read_text
+
+
 def _read(element: ColumnType, value: Any) -> list[Any]:
     """Convert a list from JSON to the value that asyncpg takes. Raises ValueFault."""
     if not isinstance(value, list):
@@ -110,8 +118,8 @@ def _read_items(element: ColumnType, items: list[Any], depth: int) -> list[Any]:
     return read_lists
 
 
-def _each(shown: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Apply the function to each element. An array of several dimensions is a list of lists."""
+def each_element(shown: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return the function that applies another to each element. An array of several dimensions is a list of lists."""
 
     def each(items: Any) -> Any:
         return [each(item) for item in items] if isinstance(items, list) else shown(items)

@@ -15,6 +15,7 @@ from typing import Any
 
 from pypika.terms import Function, Term
 
+from querybuild.declarations.arrays import each_element
 from querybuild.declarations.json_texts import JsonFault, dump_json, load_json
 from querybuild.declarations.terms import Template, as_text, escaped_braces, quote_ident, unnested
 from querybuild.declarations.types import (
@@ -42,35 +43,19 @@ def composite(name: str, schema: str | None = None, /, **fields: ColumnType) -> 
     """
     _check_arguments(name, schema, fields)
     sql_type = ".".join([quote_ident(part) for part in (schema, name) if part is not None])
-    writers = {field: _writer(one) for field, one in fields.items()}
-    readers = {field: _reader(one) for field, one in fields.items()}
-
-    def read(value: Any) -> str:
-        return _read(name, fields, writers, value)
-
-    def read_text(text: str) -> str:
-        try:
-            return read(load_json(text))
-        except JsonFault as error:
-            raise ValueFault(f"JSON ({error})") from error
-
-    def show(shown: Any) -> Any:
-        # Inside of another composite type it is parsed already.
-        tree = json.loads(shown) if isinstance(shown, str) else shown
-        return None if tree is None else {field: readers[field](one) for field, one in tree.items()}
-
+    from_json, from_text = _readers(name, fields)
     return ColumnType(
         name=name,
         family=name,
         sql_names=(name,),
-        from_json=read,
-        from_text=read_text,
+        from_json=from_json,
+        from_text=from_text,
         has_equality=all(one.has_equality and not one.is_compared_as_text for one in fields.values()),
         has_order=False,
         is_checked_by_database=True,
         select=_select(fields),
         select_array=_select_array(_select(fields)),
-        shown=show,
+        shown=_shown(fields),
         bound=_populated(sql_type),
         bound_array=_populated_array(sql_type),
         sql_type=sql_type,
@@ -93,19 +78,31 @@ def _object(fields: Mapping[str, ColumnType], schema_of: Callable[[ColumnType], 
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-def _read(name: str, fields: Mapping[str, ColumnType], writers: Mapping[str, Convert], value: Any) -> str:
-    """Return the JSON of a composite value as PostgreSQL reads it. A field that is not sent is null."""
-    if not isinstance(value, dict) or not value.keys() <= fields.keys():
-        raise ValueFault(f"an object, of the type {name}, with the members {', '.join(fields)}")
-    written = {}
-    for field, sent in value.items():
-        if fields[field].is_read_only and sent is not None:
-            raise ValueFault(f"an object without the member {field}, which is read-only")
+def _readers(name: str, fields: Mapping[str, ColumnType]) -> tuple[Callable[[Any], str], Callable[[str], str]]:
+    """Return the functions that convert an object from JSON, and a text with one, to the JSON that PostgreSQL reads. A
+    field that is not sent is null. They raise ValueFault."""
+    writers = {field: _writer(one) for field, one in fields.items()}
+
+    def read(value: Any) -> str:
+        if not isinstance(value, dict) or not value.keys() <= fields.keys():
+            raise ValueFault(f"an object, of the type {name}, with the members {', '.join(fields)}")
+        written = {}
+        for field, sent in value.items():
+            if fields[field].is_read_only and sent is not None:
+                raise ValueFault(f"an object without the member {field}, which is read-only")
+            try:
+                written[field] = None if sent is None else writers[field](fields[field].from_json(sent))
+            except ValueFault as error:
+                raise ValueFault(f"an object whose member {field} is {error}") from error
+        return dump_json(written)
+
+    def read_text(text: str) -> str:
         try:
-            written[field] = None if sent is None else writers[field](fields[field].from_json(sent))
-        except ValueFault as error:
-            raise ValueFault(f"an object whose member {field} is {error}") from error
-    return dump_json(written)
+            return read(load_json(text))
+        except JsonFault as error:
+            raise ValueFault(f"JSON ({error})") from error
+
+    return read, read_text
 
 
 def _writer(column_type: ColumnType) -> Convert:
@@ -137,15 +134,22 @@ def _written(value: Any) -> Any:
     return "24:00:00" if isinstance(value, EndOfDay) else str(value) if isinstance(value, Decimal) else value
 
 
-def _reader(column_type: ColumnType) -> Convert:
+def _shown(fields: Mapping[str, ColumnType]) -> Convert:
+    """Return the function that converts PostgreSQL's JSON of a value to what is shown."""
+    shown_fields = {field: _shown_field(one) for field, one in fields.items()}
+
+    def show(shown: Any) -> Any:
+        # Inside of another composite type it is parsed already.
+        tree = json.loads(shown) if isinstance(shown, str) else shown
+        return None if tree is None else {field: shown_fields[field](one) for field, one in tree.items()}
+
+    return show
+
+
+def _shown_field(column_type: ColumnType) -> Convert:
     """Return the function that converts a field in PostgreSQL's JSON to what is shown."""
     if column_type.element is not None:
-        read = _reader(column_type.element)
-
-        def read_items(items: Any) -> Any:
-            return [read_items(one) for one in items] if isinstance(items, list) else read(items)
-
-        return read_items
+        return each_element(_shown_field(column_type.element))
     loaded, shown = _LOADED.get(column_type), column_type.shown
     if loaded is None:
         return (lambda value: value) if shown is None else shown
