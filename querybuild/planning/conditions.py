@@ -355,26 +355,27 @@ class ConditionPlanner:
         self.errors.append(fault(node.source, detail))
 
 
-_OF_PARTS = frozenset(
+_PART_OPERATORS = frozenset(
     {"contains", "icontains", "contain", "includes", "like", "ilike", "has", "any", "overlaps", "search"}
 )
-"""Names with which clients look for a part of a value, here or in other APIs."""
+"""Names of operators that clients send to find a part of a value, here or in other APIs."""
 
-_FOR_PARTS = {
+_PART_ADVICE = {
     "search": "Use “search” to find words.",
     "jsonb_contains": "Use “jsonb_contains” to find a part.",
     "ilike": "Use “ilike” with % to find a part of a text.",
 }
+"""Our operator that finds a part of a value -> what an error says about it. The first that there is counts."""
 
 
 def _advice(operator: str, attribute: Attribute, names: Sequence[str]) -> str:
     """Return which operator finds a part of a value, if the client looks for one. names: the operators that there
     are."""
-    if operator not in _OF_PARTS:
+    if operator not in _PART_OPERATORS:
         return ""
     if attribute.type.element is not None and "in_" in names:
         return " Use “in_” to find the arrays that contain a value."
-    return next((f" {advice}" for name, advice in _FOR_PARTS.items() if name in names), "")
+    return next((f" {advice}" for name, advice in _PART_ADVICE.items() if name in names), "")
 
 
 def steps_of(condition: Condition) -> int:
