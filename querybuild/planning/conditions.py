@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from querybuild.declarations.arrays import split_list
 from querybuild.declarations.catalog import Catalog
-from querybuild.declarations.json_texts import JsonFault, dump_json, load_json
+from querybuild.declarations.json_texts import dump_json
 from querybuild.declarations.operators import (
     NULL_OPERATORS,
     Arity,
@@ -20,21 +19,18 @@ from querybuild.declarations.operators import (
     find_operator,
     operator_names,
 )
-from querybuild.declarations.resource import Attribute, Operator, Relationship, Resource, ToOne, link_of
-from querybuild.declarations.values import ValueFault, str_of
+from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne, link_of
+from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, listed, nearest, quoted, shortened
 from querybuild.filters import fault
 from querybuild.planning.context import Context
+from querybuild.planning.filter_values import ReadValue, custom_reader, value_reader
 from querybuild.planning.plan import ColumnRef, Condition, CustomTest, Exists, Logic, Rows, Slot, Test
 from querybuild.planning.rowsets import hides, open_related, open_rows, with_conditions
 from querybuild.query import FieldFilter, FilterNode, Group, Limits, RelationFilter
 
 MakeCondition = Callable[[ColumnRef], Condition | None]
 """Returns the condition on the column at the end of a path."""
-
-ReadValue = Callable[[Any], list[Any]]
-"""Converts the val of a filter to the bound values. Raises ValueFault."""
-
 
 NULL_TEXT = "null"
 """The text for null in a simple filter, if the operator accepts null."""
@@ -295,7 +291,7 @@ class ConditionPlanner:
             return None
         try:
             if not isinstance(operator, OperatorRow):
-                reader = _custom_reader(operator, attribute, self.limits, is_text=node.is_text)
+                reader = custom_reader(operator, attribute, self.limits, is_text=node.is_text)
                 [slot] = self.slots(node, reader, attribute, "one")
                 return CustomTest(operator, left, slot)
             return self._against_value(node, operator, left)
@@ -336,7 +332,7 @@ class ConditionPlanner:
         if row.only_null(attribute):
             self._refuse(node, f"`{node.op}` of {attribute.type.name} takes null alone.")
             return None
-        reader = _reader(row, attribute, self.limits, is_text=node.is_text)
+        reader = value_reader(row, attribute, self.limits, is_text=node.is_text)
         slots = self.slots(node, reader, attribute, row.arity)
         if row.value_type_of(attribute).is_checked_by_database:
             self.checked[node.index] = tuple([slot.index for slot in slots])
@@ -391,57 +387,3 @@ def steps_of(condition: Condition) -> int:
 
 def _one(condition: Condition | None) -> tuple[Condition, ...] | None:
     return None if condition is None else (condition,)
-
-
-def _reader(row: OperatorRow, attribute: Attribute, limits: Limits, *, is_text: bool) -> ReadValue:
-    """Return the function that converts the val. It is cached with the form of the read, so it must not contain data of
-    the request."""
-    read = _item_reader(row, attribute, is_text=is_text)
-    match row.arity:
-        case "one":
-            return lambda val: [read(val)]
-        case "list":
-            return lambda val: [[read(item) for item in _items(val, attribute, limits, is_text=is_text)]]
-        case "pair":
-            return lambda val: [read(item) for item in _pair(_items(val, attribute, limits, is_text=is_text))]
-
-
-def _item_reader(row: OperatorRow, attribute: Attribute, *, is_text: bool) -> Callable[[Any], Any]:
-    """Return the function that converts one item of the val."""
-    column_type = row.value_type_of(attribute)
-    read = str_of if row.is_text else column_type.from_text if is_text else column_type.from_json
-    prepare = row.prepare
-    return read if prepare is None else lambda value: prepare(read(value))
-
-
-def _custom_reader(operator: Operator, attribute: Attribute, limits: Limits, *, is_text: bool) -> ReadValue:
-    if not is_text:
-        return lambda val: [operator.read(val)]
-    return lambda text: [operator.read(_json(text, attribute, limits))]
-
-
-def _json(text: str, attribute: Attribute, limits: Limits) -> Any:
-    try:
-        return load_json(text, limits.max_json_depth)
-    except JsonFault as error:
-        if attribute.type.is_text:
-            return text
-        raise ValueFault(f"JSON ({error})") from error
-
-
-def _items(val: Any, attribute: Attribute, limits: Limits, *, is_text: bool) -> list[Any]:
-    if is_text:
-        val = split_list(val)
-    elif attribute.type.element is not None and not isinstance(val, list):
-        val = [val]
-    if not isinstance(val, list):
-        raise ValueFault("a list")
-    if len(val) > limits.max_list_values:
-        raise ValueFault(f"a list of at most {limits.max_list_values}")
-    return val
-
-
-def _pair(items: list[Any]) -> list[Any]:
-    if len(items) != 2:
-        raise ValueFault("a list of two, the lowest and the highest")
-    return items

@@ -18,8 +18,9 @@ from querybuild.declarations.operators import PATTERN_OPERATORS, Arity
 from querybuild.declarations.resource import Attribute, Relationship, Resource
 from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, shortened
-from querybuild.planning.conditions import ConditionPlanner, ReadValue
+from querybuild.planning.conditions import ConditionPlanner
 from querybuild.planning.context import Context
+from querybuild.planning.filter_values import ReadValue
 from querybuild.planning.plan import Condition, Slot
 from querybuild.planning.rowsets import ANY_ROW
 from querybuild.principal import Principal, claim_of

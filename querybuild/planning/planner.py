@@ -16,9 +16,10 @@ from querybuild.declarations.resource import Attribute, Relationship, Resource, 
 from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, FieldsError, IncludeError, PageError, listed, nearest, quoted
 from querybuild.filters import SentFilter, sent_filters, vals_of
-from querybuild.planning.conditions import ConditionPlanner, ReadValue
+from querybuild.planning.conditions import ConditionPlanner
 from querybuild.planning.context import Context
 from querybuild.planning.counting import NO_REFERENCES, References, counted_by
+from querybuild.planning.filter_values import ReadValue
 from querybuild.planning.plan import (
     FIRST_ALIAS,
     Branch,

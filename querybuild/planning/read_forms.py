@@ -18,7 +18,8 @@ from querybuild.declarations.json_texts import JsonFault, has_all_names, load_js
 from querybuild.declarations.values import ValueFault
 from querybuild.filters import GROUPS, RELATION_OPERATORS, SentFilter
 from querybuild.parse import decoded, is_ignored
-from querybuild.planning.conditions import NULL_TEXT, ReadValue
+from querybuild.planning.conditions import NULL_TEXT
+from querybuild.planning.filter_values import ReadValue
 from querybuild.planning.plan import ReadPlan, Values
 from querybuild.planning.planner import FAR_OFFSET, LAST_OFFSET, PlannedRead
 from querybuild.query import Limits, Page
