@@ -18,7 +18,7 @@ from querybuild.declarations.function import Call
 from querybuild.declarations.json_texts import JsonFault, dump_json, load_json
 from querybuild.declarations.resource import Resource
 from querybuild.declarations.values import ValueFault
-from querybuild.planning.plan import Scope
+from querybuild.planning.plan import RelatedScope
 from querybuild.query import FieldFilter, FilterNode, Group, Query, RelationFilter
 
 Values = list[str | None]
@@ -44,7 +44,7 @@ class Cursor(msgspec.Struct, frozen=True):
             raise ValueFault(OF_THIS_LIST)
 
 
-def list_name(query: Query, resource: Resource, scope: Scope | None = None, call: Call | None = None) -> str:
+def list_name(query: Query, resource: Resource, scope: RelatedScope | None = None, call: Call | None = None) -> str:
     """Return a name of the list that a cursor is bound to: the collection, relationship or function, the sort, and the
     names and operators of the filter. The id of the parent and the values of filter and call are not included."""
     relation = None if scope is None else (scope.parent.type, scope.relationship.name)

@@ -23,7 +23,7 @@ from querybuild.filters import SentFilter, vals_of
 from querybuild.parse import parse, split_pairs
 from querybuild.planning.changes import PlannedWrite, plan_write
 from querybuild.planning.context import Access, Context, View, check_action
-from querybuild.planning.plan import ReadPlan, Scope, Values
+from querybuild.planning.plan import ReadPlan, RelatedScope, Values
 from querybuild.planning.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
 from querybuild.planning.read_forms import Filled, ReadForm, fill, read_form_of, split_values
 from querybuild.planning.rows import nodes
@@ -364,7 +364,7 @@ class Engine:
             return plan_resource(query, resource, *known, shape.written)
         if shape.relationship is None:
             return plan_collection(query, resource, *known, view.references, shape.call)
-        scope = Scope(resource, shape.relationship, view.catalog.target(shape.relationship))
+        scope = RelatedScope(resource, shape.relationship, view.catalog.target(shape.relationship))
         return (plan_related if shape.kind == "related" else plan_linkage)(query, scope, *known)
 
     def _ready(self, plan: ReadPlan) -> ReadyPlan:

@@ -17,8 +17,8 @@ from querybuild.planning.plan import (
     IdIs,
     InScope,
     Logic,
+    RelatedScope,
     Rows,
-    Scope,
     Test,
 )
 
@@ -69,7 +69,7 @@ def _aliases(conditions: tuple[Condition, ...]) -> Iterator[str]:
                 yield from _aliases(rows.conditions)
             case IdIs(alias=alias) | Returned(alias=alias):
                 yield alias
-            case InScope(scope=Scope(rows=Rows(parent=alias))):
+            case InScope(scope=RelatedScope(rows=Rows(parent=alias))):
                 yield alias
             case InScope():
                 pass

@@ -141,7 +141,7 @@ class IdIs(msgspec.Struct, frozen=True):
     key: Key
 
 
-class Scope(msgspec.Struct, frozen=True):
+class RelatedScope(msgspec.Struct, frozen=True):
     """The related rows of the resource that the path names. rows: the rows of this resource, attached to the related
     rows. None until they are planned."""
 
@@ -152,9 +152,9 @@ class Scope(msgspec.Struct, frozen=True):
 
 
 class InScope(msgspec.Struct, frozen=True):
-    """Whether the row is in a scope."""
+    """Whether the row is one of the related rows of the resource that the path names."""
 
-    scope: Scope
+    scope: RelatedScope
 
 
 Condition = Test | CustomTest | Logic | Exists | IdIs | InScope | Returned
@@ -294,7 +294,7 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     is_collection: bool
     total: Literal["exact", "estimated", "none"] | None = None
     has_included: bool = False
-    scope: Scope | None = None
+    scope: RelatedScope | None = None
     is_linkage: bool = False
     includes_primary: bool = False
     has_cursors: bool = False

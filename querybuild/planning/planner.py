@@ -28,8 +28,8 @@ from querybuild.planning.plan import (
     Node,
     OrderKey,
     ReadPlan,
+    RelatedScope,
     Rows,
-    Scope,
     Values,
     node_of,
 )
@@ -119,7 +119,7 @@ def plan_resource(
 
 def plan_related(
     query: Query,
-    scope: Scope,
+    scope: RelatedScope,
     catalog: Catalog,
     context: Context,
     limits: Limits,
@@ -133,7 +133,7 @@ def plan_related(
 
 def plan_linkage(
     query: Query,
-    scope: Scope,
+    scope: RelatedScope,
     catalog: Catalog,
     context: Context,
     limits: Limits,
@@ -198,7 +198,7 @@ class _ReadPlanner:
         self._joined_count = 0
         self.cursor_parent: str | None = None
 
-    def related(self, query: Query, scope: Scope, *, shows_resources: bool | None = None) -> PlannedRead:
+    def related(self, query: Query, scope: RelatedScope, *, shows_resources: bool | None = None) -> PlannedRead:
         """Plan the related rows of the resource that the path names. shows_resources: for linkage, whether the
         resources that it identifies are included. None if the resources are the primary data."""
         owners = open_owners(scope.relationship, scope.parent, PARENT, FIRST_ALIAS, self.catalog, self.context)
@@ -220,7 +220,7 @@ class _ReadPlanner:
         self,
         query: Query,
         resource: Resource,
-        scope: Scope | None = None,
+        scope: RelatedScope | None = None,
         *,
         shows_resources: bool | None = None,
         references: References = NO_REFERENCES,

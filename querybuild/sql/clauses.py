@@ -31,8 +31,8 @@ from querybuild.planning.plan import (
     LinkRows,
     Logic,
     Node,
+    RelatedScope,
     Rows,
-    Scope,
     Slot,
     Test,
 )
@@ -380,14 +380,14 @@ def join_links(query: QueryBuilder, rows: Rows) -> QueryBuilder:
     return query.join(link_table(through.link, through.alias)).on(equal)
 
 
-def named_parent(scope: Scope, binds: Binds) -> QueryBuilder:
+def named_parent(scope: RelatedScope, binds: Binds) -> QueryBuilder:
     """Return FROM and WHERE of the row that the path names: `FROM "users" "p" WHERE "p"."id"=$1`."""
     rows = scope.rows
     assert rows is not None
     return from_rows(rows, binds).where(is_key(columns_of(rows.alias), scope.parent.id.key, binds(PATH)))
 
 
-def scope_criteria(scope: Scope, binds: Binds) -> Iterator[Criterion]:
+def scope_criteria(scope: RelatedScope, binds: Binds) -> Iterator[Criterion]:
     """Return the criteria for the related rows of the resource that the path names.
 
     With the key in its own row: `"t0"."id"=(SELECT "p"."group_id" FROM "users" "p" WHERE "p"."id"=$1)`

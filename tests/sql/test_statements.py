@@ -10,7 +10,7 @@ from tornado.ioloop import IOLoop
 
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.context import Context
-from querybuild.planning.plan import Scope
+from querybuild.planning.plan import RelatedScope
 from querybuild.planning.planner import plan_linkage
 from querybuild.sql.modify import compile_write
 from querybuild.sql.select import compile_read
@@ -241,7 +241,7 @@ def test_rows_that_are_related_to_one(io_loop: IOLoop, corner_url: str) -> None:
             parent = CATALOG.by_type[type_name]
             relationship = parent.relationship(name)
             assert relationship is not None
-            scope = Scope(parent, relationship, CATALOG.target(relationship))
+            scope = RelatedScope(parent, relationship, CATALOG.target(relationship))
             planned = plan_linkage(parsed("page[size]=0"), scope, CATALOG, Context(), LIMITS, [])
             statements = compile_read(planned.plan)
             assert statements.parent is not None

@@ -13,7 +13,7 @@ from tornado.ioloop import IOLoop
 
 from querybuild.declarations.resource import Resource
 from querybuild.planning.context import Context
-from querybuild.planning.plan import ReadPlan, Scope
+from querybuild.planning.plan import ReadPlan, RelatedScope
 from querybuild.planning.planner import PlannedRead, plan_linkage, plan_related
 from querybuild.planning.stream_plan import plan_stream
 from querybuild.sql.statement import Statement
@@ -153,7 +153,7 @@ def scoped(plan: Callable[..., PlannedRead], parent: str, name: str, query: str,
     resource = CATALOG.by_type[parent]
     relationship = resource.relationship(name)
     assert relationship is not None
-    scope = Scope(resource, relationship, CATALOG.target(relationship))
+    scope = RelatedScope(resource, relationship, CATALOG.target(relationship))
     return plan(parsed(f"page[size]=0&{query}{BARE}", bounds), scope, CATALOG, Context(), bounds, [])
 
 

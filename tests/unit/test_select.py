@@ -8,7 +8,7 @@ import pytest
 
 from querybuild.errors import ApiError
 from querybuild.planning import planner
-from querybuild.planning.plan import Scope, Slot
+from querybuild.planning.plan import RelatedScope, Slot
 from querybuild.planning.planner import MAX_JOINED_ROWS, Context, plan_linkage, plan_related
 from querybuild.sql import select
 from querybuild.sql.select import ReadStatements, compile_read
@@ -113,7 +113,7 @@ def scoped(type_name: str, relationship: str, kind: str, query: str = "") -> Rea
     parent = CATALOG.by_type[type_name]
     found = parent.relationship(relationship)
     assert found is not None
-    scope = Scope(parent, found, CATALOG.target(found))
+    scope = RelatedScope(parent, found, CATALOG.target(found))
     errors: list[ApiError] = []
     plan = plan_related if kind == "related" else plan_linkage
     planned = plan(parsed(query), scope, CATALOG, Context(), LIMITS, errors)
