@@ -31,8 +31,8 @@ from server.describing.document import describe
 from server.embedded import dumps
 from server.embedded import postgres as embedded
 from server.engine import Engine
-from server.explaining.report import Report, principal_of_file
-from server.explaining.report import explain as explain_url
+from server.explaining.explanation import Explanation, principal_of_file
+from server.explaining.explanation import explain as explain_url
 from server.observing.logs import configure_logging
 from server.schema import index_advisor
 from server.schema.index_advisor import Suggestion
@@ -233,7 +233,7 @@ def explain(
     declared = declarations(settings)
     principal = ANONYMOUS if claims is None else principal_of_file(Path(claims), settings)
 
-    async def work(connection: Any, _: str) -> Report:
+    async def work(connection: Any, _: str) -> Explanation:
         with step("running the read" if analyze else "planning the read"):
             schema = await compare(connection, settings, declared)
             if schema.faults:
@@ -244,26 +244,26 @@ def explain(
             finally:
                 engine.authenticator.close()
 
-    report = _with_connection(settings, work)
+    explanation = _with_connection(settings, work)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(report.document(), enc_hook=str)))
+        click.echo(msgspec.json.format(msgspec.json.encode(explanation.document(), enc_hook=str)))
     else:
-        _print_report(report)
-    return int(bool(report.errors))
+        _print_explanation(explanation)
+    return int(bool(explanation.errors))
 
 
-def _print_report(report: Report) -> None:
+def _print_explanation(explanation: Explanation) -> None:
     width = room() - 4
-    for section in report.sections():
+    for section in explanation.sections():
         click.secho(section.title, bold=True)
         for line in section.lines:
             for part in wrapped(line, width):
                 click.echo(f"    {part}" if part else "")
         click.echo()
-    for error in report.errors:
+    for error in explanation.errors:
         print_error(str(error))
-    if report.hint:
-        click.echo(report.hint, err=True)
+    if explanation.hint:
+        click.echo(explanation.hint, err=True)
 
 
 def openapi(settings: Settings) -> None:

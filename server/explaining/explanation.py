@@ -28,7 +28,7 @@ from server.settings.served import path_hint
 
 
 class Section(msgspec.Struct, frozen=True):
-    """A part of the report."""
+    """A part of an explanation, for people."""
 
     title: str
     lines: tuple[str, ...]
@@ -46,7 +46,7 @@ class AnswerError(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.status} {self.code}: {self.detail}" + (f" ({self.parameter})" if self.parameter else "")
 
 
-class Report(msgspec.Struct, frozen=True, eq=False):
+class Explanation(msgspec.Struct, frozen=True, eq=False):
     """What is known about a read. requested, explained: None if the URL is refused. suggestions: indexes that would
     help. errors: what the server would answer instead of a document. hint: what may be wrong, for people."""
 
@@ -102,7 +102,7 @@ async def explain(
     *,
     is_run: bool = True,
     has_lines: bool = True,
-) -> Report:
+) -> Explanation:
     """Explain the read of a URL for a principal. It only reads. is_run, has_lines: as for `explain_read`."""
     settings = engine.settings
     # Nothing of this is for the logs.
@@ -114,11 +114,11 @@ async def explain(
     except ApiError as error:
         paths = [resource.path for resource in engine.catalog if "list" in resource.methods]
         hint = path_hint(paths, settings) if isinstance(error, RouteNotFound) else ""
-        return Report(errors=tuple(_answer_errors(error)), hint=hint)
+        return Explanation(errors=tuple(_answer_errors(error)), hint=hint)
     explained = await explain_read(connection, requested, engine, role, is_run=is_run, has_lines=has_lines)
     suggestions = helpful(await index_advisor.suggest(connection, engine.catalog), explained.statements)
     errors = () if explained.error is None else tuple(_answer_errors(explained.error))
-    return Report(requested, explained, tuple(suggestions), errors)
+    return Explanation(requested, explained, tuple(suggestions), errors)
 
 
 def _query(requested: RequestedRead) -> list[tuple[str, str]]:
