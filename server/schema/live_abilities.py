@@ -15,7 +15,7 @@ import msgspec
 from querybuild.declarations.resource import Resource, TableAbilities
 from querybuild.declarations.terms import quote_ident
 from server.schema.comparing.privileges import written_columns
-from server.schema.live_statements import Reader
+from server.schema.live_statements import Trial
 from server.schema.live_tables import INSERT, UPDATE, FoundTables, Table
 
 _CANNOT = (
@@ -70,7 +70,7 @@ async def _same_columns(
     """Return the pairs of columns of which PostgreSQL writes only one, because they are the same column of a table. A
     view with INSTEAD OF triggers may write both."""
     writes = {(one, sql): names for one, table in views.items() for sql, names in _writes(one, table)}
-    refused = await Reader(connection).refused({key: key[1](views[key[0]], names) for key, names in writes.items()})
+    refused = await Trial(connection).refused({key: key[1](views[key[0]], names) for key, names in writes.items()})
     found: dict[Resource, tuple[tuple[str, str], ...]] = {}
     for resource, sql in refused:
         table, names = views[resource], writes[resource, sql]
@@ -115,7 +115,7 @@ async def _refused(connection: asyncpg.Connection[Any], statements: dict[Resourc
     """Return the resources whose statements PostgreSQL cannot execute. A missing privilege says nothing about that, nor
     does the server of a foreign table that is down."""
     refused = set()
-    for resource in await Reader(connection).refused(statements):
+    for resource in await Trial(connection).refused(statements):
         try:
             await connection.execute(f"EXPLAIN {statements[resource]}")
         except _CANNOT:

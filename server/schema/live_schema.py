@@ -28,7 +28,7 @@ from server.schema.live_ids import UnenforcedKeys, find_unenforced_keys, format_
 from server.schema.live_limits import Limits, read_limits, rule_faults
 from server.schema.live_references import read_references
 from server.schema.live_roles import find_role_faults, plans_depend_on_role, policy_warnings
-from server.schema.live_statements import Reader, Terms, read_refusals, read_terms
+from server.schema.live_statements import Terms, Trial, read_refusals, read_terms
 from server.schema.live_tables import (
     CONSTRAINTS,
     PARTITIONS,
@@ -103,11 +103,11 @@ async def read_live_schema(
     them must be able to read each resource, and no other privileges are checked."""
     if role_faults := await find_role_faults(connection, roles):
         return LiveSchema(faults=role_faults)
-    reader = Reader(connection, roles)
+    trial = Trial(connection, roles)
     found = await _read_found(connection, catalog, has_roles=bool(roles))
-    terms, faults = await _find_faults(reader, catalog, found.tables, is_read_only=is_read_only)
+    terms, faults = await _find_faults(trial, catalog, found.tables, is_read_only=is_read_only)
     functions, wrong = await read_functions(
-        connection, catalog, lambda sql: reader.prepare(sql, is_explained=False), has_roles=bool(roles)
+        connection, catalog, lambda sql: trial.prepare(sql, is_explained=False), has_roles=bool(roles)
     )
     faults += wrong
     if not faults:
@@ -157,16 +157,16 @@ async def _read_found(connection: asyncpg.Connection[Any], catalog: Catalog, *, 
 
 
 async def _find_faults(
-    reader: Reader, catalog: Catalog, found: FoundTables, *, is_read_only: bool
+    trial: Trial, catalog: Catalog, found: FoundTables, *, is_read_only: bool
 ) -> tuple[Terms, list[Fault]]:
     """Return the types of terms, and the faults of the resources, in the order of the declarations."""
     faults = {one.type: list(resource_faults(catalog, one, found, is_read_only=is_read_only)) for one in catalog}
     with_ids = [one for one in catalog if _has_id(one, found[one.schema, one.table])]
-    terms, term_faults = await read_terms(reader, with_ids)
-    for fault in (*term_faults, *await value_faults(reader.connection, with_ids, found)):
+    terms, term_faults = await read_terms(trial, with_ids)
+    for fault in (*term_faults, *await value_faults(trial.connection, with_ids, found)):
         faults[fault.resource].append(fault)
     # A faulty column would also make the read fail, and its own message is better.
-    for fault in await read_refusals(reader, [one for one in catalog if not faults[one.type]]):
+    for fault in await read_refusals(trial, [one for one in catalog if not faults[one.type]]):
         faults[fault.resource].append(fault)
     return terms, [fault for own in faults.values() for fault in own]
 

@@ -23,7 +23,7 @@ from server.schema.comparing.reads import type_fault
 from server.schema.fault import Fault
 from server.schema.live_tables import TYPE_NAME
 
-Key = TypeVar("Key")
+K = TypeVar("K")
 
 _TYPES = f"""
 SELECT b.oid::int8 AS oid, {TYPE_NAME} AS name FROM pg_type b LEFT JOIN pg_type e ON e.oid = b.typelem
@@ -42,7 +42,7 @@ class _Refused(Exception):
     """A statement of a declaration is wrong. The message says why."""
 
 
-class Reader(msgspec.Struct, frozen=True):
+class Trial(msgspec.Struct, frozen=True):
     """Tries statements on a connection. roles: which of them to try; without any, the server's own."""
 
     connection: asyncpg.Connection[Any]
@@ -62,7 +62,7 @@ class Reader(msgspec.Struct, frozen=True):
                 refused = error
         raise refused
 
-    async def refused(self, statements: Mapping[Key, str]) -> list[Key]:
+    async def refused(self, statements: Mapping[K, str]) -> list[K]:
         """Return the keys of the statements that none of the roles can EXPLAIN."""
         left = list(statements)
         for role in self.roles or ("",):
@@ -70,7 +70,7 @@ class Reader(msgspec.Struct, frozen=True):
             left = [key for part in parts for key in await self._refused(statements, part, role)]
         return left
 
-    async def _refused(self, statements: Mapping[Key, str], keys: list[Key], role: str) -> list[Key]:
+    async def _refused(self, statements: Mapping[K, str], keys: list[K], role: str) -> list[K]:
         """Send some statements together. If one is refused, find out which by sending the halves."""
         commands = [f"SET LOCAL ROLE {quote_ident(role)}"] if role else []
         commands += [f"EXPLAIN {statements[key]}" for key in keys]
@@ -102,10 +102,10 @@ def _list_of(resource: Resource, attributes: Sequence[Attribute]) -> str:
         raise _Refused(f"it raises {type(error).__name__}: {error}") from error
 
 
-async def _columns_of(reader: Reader, sql: str, *, is_explained: bool = False) -> tuple[asyncpg.Attribute, ...]:
+async def _columns_of(trial: Trial, sql: str, *, is_explained: bool = False) -> tuple[asyncpg.Attribute, ...]:
     """Prepare a statement, and return its columns. Raises _Refused, and asyncpg's errors if the connection is lost."""
     try:
-        return await reader.prepare(sql, is_explained=is_explained)
+        return await trial.prepare(sql, is_explained=is_explained)
     except GONE:
         raise
     except asyncpg.PostgresError as error:
@@ -127,7 +127,7 @@ async def _explain(connection: asyncpg.Connection[Any], sql: str) -> None:
             raise
 
 
-async def read_refusals(reader: Reader, resources: Iterable[Resource]) -> list[Fault]:
+async def read_refusals(trial: Trial, resources: Iterable[Resource]) -> list[Fault]:
     """Return the faults of resources whose list cannot be read without query parameters."""
     statements: dict[Resource, str] = {}
     reasons: dict[Resource, str] = {}
@@ -136,9 +136,9 @@ async def read_refusals(reader: Reader, resources: Iterable[Resource]) -> list[F
             statements[resource] = _list_of(resource, resource.readable_attributes)
         except _Refused as error:
             reasons[resource] = str(error)
-    for resource in await reader.refused(statements):
+    for resource in await trial.refused(statements):
         try:
-            await _columns_of(reader, statements[resource], is_explained=True)
+            await _columns_of(trial, statements[resource], is_explained=True)
         except _Refused as error:
             reasons[resource] = str(error)
     return [Fault(f"it cannot be read: {reason}", one.type) for one, reason in reasons.items()]
@@ -149,7 +149,7 @@ Terms = dict[tuple[str, str], int]
 domain it is that of its base type."""
 
 
-async def read_terms(reader: Reader, resources: Iterable[Resource]) -> tuple[Terms, list[Fault]]:
+async def read_terms(trial: Trial, resources: Iterable[Resource]) -> tuple[Terms, list[Fault]]:
     """Return the types of the attributes that are computed in SQL, and the faults."""
     statements: dict[tuple[Resource, Attribute], str] = {}
     found: dict[tuple[Resource, Attribute], int | str] = {}
@@ -163,25 +163,25 @@ async def read_terms(reader: Reader, resources: Iterable[Resource]) -> tuple[Ter
             found[resource, attribute] = str(error)
     keys = list(statements)
     for start in range(0, len(keys), TOGETHER):
-        found |= await _types_of(reader, statements, keys[start : start + TOGETHER])
+        found |= await _types_of(trial, statements, keys[start : start + TOGETHER])
     oids = {one for one in found.values() if isinstance(one, int)}
-    names = {row["oid"]: row["name"] for row in await reader.connection.fetch(_TYPES, oids)} if oids else {}
+    names = {row["oid"]: row["name"] for row in await trial.connection.fetch(_TYPES, oids)} if oids else {}
     reasons = {key: _term_fault(key[1], found[key], names) for key in computed}
     faults = [Fault(reason, key[0].type, attribute=key[1].name) for key, reason in reasons.items() if reason]
     return {(key[0].type, key[1].name): one for key, one in found.items() if isinstance(one, int)}, faults
 
 
-async def _types_of(reader: Reader, statements: Mapping[Key, str], keys: list[Key]) -> dict[Key, int | str]:
+async def _types_of(trial: Trial, statements: Mapping[K, str], keys: list[K]) -> dict[K, int | str]:
     """Prepare lists with one attribute together. Return the oid of the type of each attribute, or why it is refused,
     which is found by preparing the halves."""
     together = ", ".join([f"({statements[key]}) l{place}" for place, key in enumerate(keys)])
     try:
-        columns = await _columns_of(reader, statements[keys[0]] if len(keys) == 1 else f"SELECT * FROM {together}")
+        columns = await _columns_of(trial, statements[keys[0]] if len(keys) == 1 else f"SELECT * FROM {together}")
     except _Refused as error:
         if len(keys) == 1:
             return {keys[0]: str(error)}
         half = len(keys) // 2
-        return await _types_of(reader, statements, keys[:half]) | await _types_of(reader, statements, keys[half:])
+        return await _types_of(trial, statements, keys[:half]) | await _types_of(trial, statements, keys[half:])
     # Each list has the id before the attribute.
     return {key: column.type.oid for key, column in zip(keys, columns[1::2], strict=True)}
 
