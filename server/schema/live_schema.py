@@ -28,7 +28,7 @@ from server.schema.live_ids import UnenforcedKeys, find_unenforced_keys, format_
 from server.schema.live_limits import Limits, read_limits, rule_faults
 from server.schema.live_references import read_references
 from server.schema.live_roles import find_role_faults, plans_depend_on_role, policy_warnings
-from server.schema.live_statements import Terms, Trial, read_refusals, read_terms
+from server.schema.live_statements import TermTypes, Trial, read_refusals, read_terms
 from server.schema.live_tables import (
     CONSTRAINTS,
     PARTITIONS,
@@ -158,7 +158,7 @@ async def _read_found(connection: asyncpg.Connection[Any], catalog: Catalog, *, 
 
 async def _find_faults(
     trial: Trial, catalog: Catalog, found: FoundTables, *, is_read_only: bool
-) -> tuple[Terms, list[Fault]]:
+) -> tuple[TermTypes, list[Fault]]:
     """Return the types of terms, and the faults of the resources, in the order of the declarations."""
     faults = {one.type: list(resource_faults(catalog, one, found, is_read_only=is_read_only)) for one in catalog}
     with_ids = [one for one in catalog if _has_id(one, found[one.schema, one.table])]
@@ -180,7 +180,7 @@ async def _with_live_facts(
     catalog: Catalog,
     found: FoundTables,
     functions: Sequence[Function],
-    terms: Terms,
+    terms: TermTypes,
 ) -> Catalog:
     """Return the Catalog with what only the database knows: types, what can be done with tables, signatures."""
     resources = await with_live_types(connection, catalog.resources, found, terms)

@@ -144,12 +144,12 @@ async def read_refusals(trial: Trial, resources: Iterable[Resource]) -> list[Fau
     return [Fault(f"it cannot be read: {reason}", one.type) for one, reason in reasons.items()]
 
 
-Terms = dict[tuple[str, str], int]
+TermTypes = Mapping[tuple[str, str], int]
 """The type of a resource and the name of an attribute that is computed in SQL -> the oid of the type of its term. For a
 domain it is that of its base type."""
 
 
-async def read_terms(trial: Trial, resources: Iterable[Resource]) -> tuple[Terms, list[Fault]]:
+async def read_terms(trial: Trial, resources: Iterable[Resource]) -> tuple[TermTypes, list[Fault]]:
     """Return the types of the attributes that are computed in SQL, and the faults."""
     statements: dict[tuple[Resource, Attribute], str] = {}
     found: dict[tuple[Resource, Attribute], int | str] = {}

@@ -15,6 +15,7 @@ import msgspec
 
 from querybuild.declarations.resource import Attribute, Resource
 from querybuild.declarations.types import OPAQUE, ColumnType, opaque
+from server.schema.live_statements import TermTypes
 from server.schema.live_tables import FoundTables
 
 _NAMES = """
@@ -35,10 +36,10 @@ async def with_live_types(
     connection: asyncpg.Connection[Any],
     resources: Sequence[Resource],
     found: FoundTables,
-    terms: Mapping[tuple[str, str], int],
+    terms: TermTypes,
 ) -> list[Resource]:
-    """Return the resources with the live types of their OPAQUE attributes. found: their tables. terms: by the type of a
-    resource and the name of an attribute, the oids of the types of those that are computed in SQL."""
+    """Return the resources with the live types of their OPAQUE attributes. found: their tables. terms: the types of
+    those attributes that are computed in SQL."""
     oids = {
         (resource.type, one.name): _oid_of(resource, one, found, terms)
         for resource in resources
@@ -51,7 +52,7 @@ async def with_live_types(
     return [_with_types(resource, types) for resource in resources]
 
 
-def _oid_of(resource: Resource, attribute: Attribute, found: FoundTables, terms: Mapping[tuple[str, str], int]) -> int:
+def _oid_of(resource: Resource, attribute: Attribute, found: FoundTables, terms: TermTypes) -> int:
     table = found[resource.schema, resource.table]
     if table is None or not attribute.is_stored:
         return terms[resource.type, attribute.name]
