@@ -19,7 +19,7 @@ from itertools import accumulate
 import msgspec
 
 from server.observing.metrics import METRICS, WORKERS, Metric
-from server.observing.shared_counters import Figures, Key
+from server.observing.shared_counters import Figures, RowKey
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -68,7 +68,7 @@ def _by_name(figures: Figures) -> dict[str, Values]:
 
 
 def _running_values(
-    metric: Metric, key: Key, of_workers: dict[int, list[float]]
+    metric: Metric, key: RowKey, of_workers: dict[int, list[float]]
 ) -> Iterable[tuple[Labels, list[float]]]:
     if metric.is_per_worker:
         return [((*key[1:], str(number)), numbers) for number, numbers in sorted(of_workers.items())]

@@ -16,7 +16,7 @@ from typing import Literal
 
 import msgspec
 
-from server.observing.shared_counters import Key, Retention, Segment
+from server.observing.shared_counters import Retention, RowKey, Segment
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _SUM = len(SECONDS) + 1
@@ -171,7 +171,7 @@ class Meter:
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
         self._cells = segment.cells
-        self._rows: dict[Key, int] = {}
+        self._rows: dict[RowKey, int] = {}
         self._requests: dict[tuple[str, str, int], tuple[int, int]] = {}
         self._stages: dict[str, dict[str, int]] = {}
         self._acquire, self._statement = self._row(ACQUIRE_SECONDS), self._row(STATEMENT_SECONDS)

@@ -54,16 +54,18 @@ class Retention(IntEnum):
     """After the worker has ended."""
 
 
-Key = tuple[str, ...]
-Row = tuple[Key, int, list[float]]
+RowKey = tuple[str, ...]
+"""The name of a metric, and the values of its labels."""
+
+Row = tuple[RowKey, int, list[float]]
 
 
 class Figures(msgspec.Struct, frozen=True):
     """The figures at one moment. totals: the sums over all workers, also over those that have ended. per_worker: the
     numbers of each running worker, by the number of its segment. workers: how many run."""
 
-    totals: dict[Key, list[float]]
-    per_worker: dict[Key, dict[int, list[float]]]
+    totals: dict[RowKey, list[float]]
+    per_worker: dict[RowKey, dict[int, list[float]]]
     workers: int
 
 
@@ -75,7 +77,7 @@ class Segment:
         self._memory = memory
         self.cells = memoryview(memory).cast("d")
 
-    def row(self, key: Key, count: int, retention: Retention) -> int:
+    def row(self, key: RowKey, count: int, retention: Retention) -> int:
         """Add a row of zeros. Return the index of its first cell."""
         name, used = _name(key), int(_USED.unpack_from(self._memory, 0)[0])
         begin = used + _ROW.size + len(name)
@@ -128,7 +130,7 @@ class SharedCounters:
         with self._locked():
             self._collect_ended()
             totals = _add_rows({}, self._rows(_ENDED), (Retention.KEPT,))
-            per_worker: dict[Key, dict[int, list[float]]] = {}
+            per_worker: dict[RowKey, dict[int, list[float]]] = {}
             living = [number for number in self._numbers() if not self._is_free(number)]
             for number in living:
                 rows = list(self._rows(number))
@@ -201,7 +203,9 @@ class SharedCounters:
             yield key, retention, numbers
 
 
-def _add_rows(sums: dict[Key, list[float]], rows: Iterable[Row], which: Collection[int]) -> dict[Key, list[float]]:
+def _add_rows(
+    sums: dict[RowKey, list[float]], rows: Iterable[Row], which: Collection[int]
+) -> dict[RowKey, list[float]]:
     """Add the rows with one of these retentions to the sums, and return the sums."""
     for key, retention, numbers in rows:
         if retention in which:
@@ -212,12 +216,12 @@ def _add_rows(sums: dict[Key, list[float]], rows: Iterable[Row], which: Collecti
     return sums
 
 
-def _name(key: Key) -> bytes:
+def _name(key: RowKey) -> bytes:
     name = "\x1f".join(key).encode()
     return name + b" " * (-len(name) % 8)
 
 
-def _packed(key: Key, numbers: list[float]) -> bytes:
+def _packed(key: RowKey, numbers: list[float]) -> bytes:
     name = _name(key)
     return _ROW.pack(len(name), len(numbers), Retention.KEPT) + name + struct.pack(f"={len(numbers)}d", *numbers)
 
