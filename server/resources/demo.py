@@ -43,8 +43,8 @@ IS_EMPTY = "SELECT NOT EXISTS (SELECT FROM {})"
 SET_SEQUENCE = "SELECT setval(pg_get_serial_sequence($1, 'id'), $2)"
 
 
-class Rows(msgspec.Struct, frozen=True):
-    """Rows of one table in the order of their ids, each with a value for each column. JSON values are text."""
+class TableRows(msgspec.Struct, frozen=True):
+    """The rows of one table in the order of their ids, each with a value for each column. JSON values are text."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Value, ...], ...]
@@ -80,7 +80,7 @@ async def _are_empty(connection: asyncpg.Connection[Any], tables: Iterable[str])
     return True
 
 
-def demo_rows() -> dict[str, Rows]:
+def demo_rows() -> dict[str, TableRows]:
     """Return the demo rows by table, in an order that foreign keys allow."""
     posts, computers = _posts(), _computers()
     return {
@@ -118,8 +118,8 @@ class _Dice:
         return sorted(options, key=lambda _: self.throw())
 
 
-def _numbered(columns: str, rows: Iterable[tuple[Value, ...]]) -> Rows:
-    return Rows(("id", *columns.split()), tuple((number, *row) for number, row in enumerate(rows, 1)))
+def _numbered(columns: str, rows: Iterable[tuple[Value, ...]]) -> TableRows:
+    return TableRows(("id", *columns.split()), tuple((number, *row) for number, row in enumerate(rows, 1)))
 
 
 def _one_column(values: Iterable[str]) -> Iterator[tuple[str]]:
@@ -224,7 +224,7 @@ def _ids_by_user(users: Iterable[int | None]) -> dict[int | None, list[int]]:
 # families and photos
 
 
-def _families() -> dict[str, Rows]:
+def _families() -> dict[str, TableRows]:
     parents: list[str] = []
     children: list[str] = []
     associations: list[tuple[Value, ...]] = []
