@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from server.handlers.admin import AdminHandler, LiveHandler, MetricsHandler, ReadyHandler
 from server.handlers.base import Handler, NotFoundHandler
 from server.handlers.custom import CustomHandler
-from server.handlers.descriptions import DescribingHandler, DocsFileHandler, DocsHandler, OpenApiHandler
+from server.handlers.fixed.admin import AdminHandler, LiveHandler, MetricsHandler, ReadyHandler
+from server.handlers.fixed.descriptions import DescribingHandler, DocsFileHandler, DocsHandler, OpenApiHandler
+from server.handlers.fixed.protected_resource import ProtectedResourceHandler
+from server.handlers.fixed.root import RootHandler, ServerHandler
 from server.handlers.preflight import PreflightHandler
-from server.handlers.protected_resource import ProtectedResourceHandler
 from server.handlers.refusing import ForeignOriginHandler, UnknownHostHandler
 from server.handlers.resources.function import FunctionHandler
 from server.handlers.resources.operations import OperationsHandler
 from server.handlers.resources.related import RelatedHandler
 from server.handlers.resources.relationship import RelationshipHandler
 from server.handlers.resources.resource import CollectionHandler, ResourceHandler
-from server.handlers.root import RootHandler, ServerHandler
 from server.routes import Shape
 
 HANDLERS: dict[Shape, type[Handler]] = {
