@@ -34,7 +34,6 @@ from querybuild.query import ChangeKind
 ANY_ROW = "row"
 """The alias in the criteria of a context. It is replaced by the alias of the rows."""
 
-
 KEY = "the key's row"
 """The alias of the row that a key refers to, also in statements that write, where tables have no alias. No table has
 such a name."""
@@ -63,7 +62,7 @@ def open_named(resource: Resource, context: Context) -> Rows:
 
 def open_written(resource: Resource, context: Context, action: ChangeKind) -> Rows:
     """Return the rows of a resource that a request may write, with what the context demands of them for the action. A
-    row that is created is none of the rows before."""
+    row that is created was not there before."""
     if action == "create":
         return Rows(resource, resource.table)
     rows, access = open_named(resource, context), context.access

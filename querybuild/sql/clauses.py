@@ -87,7 +87,7 @@ def column_term(alias: str, attribute: Attribute) -> Term:
 
 
 def columns(node: Node, alias: str, binds: Binds) -> Iterator[Term]:
-    """Return the columns of a row, in the order that `plan.Node` describes: the id, the attributes, the keys."""
+    """Yield the columns of a row, in the order that `plan.Node` describes: the id, the attributes, the keys."""
     of = columns_of(alias)
     yield shown_key(of, node.resource.id.key)
     for attribute in node.read:
@@ -328,7 +328,7 @@ def one_of(rows: Rows, found: Criterion, binds: Binds) -> Criterion:
 
 
 def one_of_writable(rows: Rows, found: Criterion, binds: Binds) -> Criterion:
-    """Return a criterion combined with everything that rows meet which may be written."""
+    """Return a criterion combined with all conditions that a row must meet to be written."""
     return _restricted(found, (*rows.all_conditions, *rows.rights), binds)
 
 
@@ -388,7 +388,7 @@ def named_parent(scope: RelatedScope, binds: Binds) -> QueryBuilder:
 
 
 def scope_criteria(scope: RelatedScope, binds: Binds) -> Iterator[Criterion]:
-    """Return the criteria for the related rows of the resource that the path names.
+    """Yield the criteria for the related rows of the resource that the path names.
 
     With the key in its own row: `"t0"."id"=(SELECT "p"."group_id" FROM "users" "p" WHERE "p"."id"=$1)`
     With the key in the related rows: `"t0"."owner_id"=$1`

@@ -18,7 +18,7 @@ import msgspec
 from pypika import PostgreSQLQuery
 from pypika import functions as sql_functions
 from pypika.queries import QueryBuilder
-from pypika.terms import Criterion, Term
+from pypika.terms import Term
 
 from querybuild.declarations.keys import Key
 from querybuild.declarations.terms import Template
@@ -54,7 +54,7 @@ class ReadStatements(msgspec.Struct, frozen=True):
     combined: Statement | None
 
     def all(self) -> Iterator[Statement]:
-        """Return the statements that are not None."""
+        """Yield the statements that are not None."""
         for statement in (self.primary, self.count, self.parent, self.combined, *self.branches):
             if statement is not None:
                 yield statement
@@ -142,7 +142,7 @@ _PAGE = '"the page"'
 
 
 def _joined(node: Node) -> Iterator[Node]:
-    """Return the nodes of joined to-one includes, in pre-order."""
+    """Yield the nodes of joined to-one includes, in pre-order."""
     for branch in node.branches:
         if branch.is_joined:
             yield branch.node
@@ -228,7 +228,8 @@ def _page(plan: ReadPlan, binds: Binds) -> QueryBuilder:
         ids = own if ids is None else ids.union_all(own)
     # Without the criteria: they already apply to the ids.
     found = PostgreSQLQuery.from_(table(plan.node.resource, plan.node.rows.alias))
-    return found.where(_is_any(plan.node.rows, plan.node.resource.id.key, Template("ARRAY{}", ids)))
+    of, key = columns_of(plan.node.rows.alias), plan.node.resource.id.key
+    return found.where(is_any_key(of, key, Template("ARRAY{}", ids)))
 
 
 def _page_ids(rows: QueryBuilder, plan: ReadPlan, binds: Binds) -> QueryBuilder:
@@ -237,6 +238,7 @@ def _page_ids(rows: QueryBuilder, plan: ReadPlan, binds: Binds) -> QueryBuilder:
 
 
 def _limit(query: QueryBuilder, plan: ReadPlan, binds: Binds, *, is_page: bool = False) -> QueryBuilder:
+    # For PyPika's type hints, a limit and an offset are numbers.
     limit: Any = _limit_term(plan, binds, is_page=is_page)
     if limit is not None:
         query = query.limit(limit)
@@ -257,7 +259,10 @@ def _limit_term(plan: ReadPlan, binds: Binds, *, is_page: bool) -> Term | None:
 
 
 def _offset(query: QueryBuilder, plan: ReadPlan, binds: Binds) -> QueryBuilder:
-    return query if plan.rows.offset is None else query.offset(binds.request(plan.rows.offset))  # type: ignore[arg-type]  # as above
+    if plan.rows.offset is None:
+        return query
+    offset: Any = binds.request(plan.rows.offset)
+    return query.offset(offset)
 
 
 def _branches(node: Node) -> Iterator[Statement | None]:
@@ -325,10 +330,6 @@ def _shown_id(node: Node) -> Term:
 
 def _id_columns(node: Node) -> list[Term]:
     return [column(node.rows.alias, name) for name in node.resource.id.key.columns]
-
-
-def _is_any(rows: Rows, key: Key, array: Term) -> Criterion:
-    return is_any_key(columns_of(rows.alias), key, array)
 
 
 def _combined(plan: ReadPlan) -> Statement:
