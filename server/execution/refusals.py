@@ -276,7 +276,7 @@ def _suspect(error: Exception, write: PlannedWrite) -> tuple[str, str, ColumnTyp
     cause the error, or the only one whose value PostgreSQL quotes."""
     if write.plan.kind == "delete":
         return None
-    state = getattr(error, "sqlstate", None) or ""
+    state = _state(error)
     sent = [
         (one.attribute, one.slot)
         for one in write.plan.assignments

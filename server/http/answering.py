@@ -44,7 +44,7 @@ class Wire(Protocol):
         """The client's end of the connection."""
 
     def should_close(self) -> bool:
-        """Return whether the server ends the connection with this answer. Call it once an answer."""
+        """Return whether the server ends the connection with this answer. Call it once for each answer."""
 
     @property
     def can_drain_body(self) -> bool:

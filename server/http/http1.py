@@ -311,7 +311,7 @@ class ClientConnection(asyncio.Protocol):
     def _on_handler_ready(self, ready: asyncio.Future[None]) -> None:
         self._is_handler_busy = False
         if ready.cancelled() or ready.exception() is not None:
-            log.error("a handler failed over a body", exc_info=None if ready.cancelled() else ready.exception())
+            log.error("a handler failed to receive a body", exc_info=None if ready.cancelled() else ready.exception())
             self.reset()
             return
         exchange = self._exchange
@@ -325,7 +325,7 @@ class ClientConnection(asyncio.Protocol):
     # called by the answer
 
     def should_close(self) -> bool:
-        """Return whether the server ends the connection with this answer. Call it once an answer."""
+        """Return whether the server ends the connection with this answer. Call it once for each answer."""
         owner = self.owner
         # If bytes behind the request are kept, they would be lost.
         if owner.shed_next and not self._kept:

@@ -32,7 +32,6 @@ SYNC = "BEGIN;ROLLBACK"
 value was refused. asyncpg sends no Sync between the two, so PostgreSQL keeps the locks of the tables. What was sent
 ahead of the statement is rolled back. Without BEGIN, PostgreSQL would log a warning."""
 
-
 ROLLBACK = "ROLLBACK"
 
 
@@ -165,7 +164,7 @@ class Connection(asyncpg.Connection):
                 # BEGIN comes first: after a statement was described, it can set no isolation level.
                 self._send_messages(messages, sent)
                 messages, sent = b"", []
-                described: Any = await self._get_statement(one.sql, None)  # type: ignore[attr-defined]  # as below
+                described: Any = await self._get_statement(one.sql, None)  # type: ignore[attr-defined]  # as above
                 made = execute_messages(described.name.encode(), one.values)
             messages += made
             sent.append(one)
@@ -185,7 +184,7 @@ class Connection(asyncpg.Connection):
         return None if described is None else execute_messages(described.name.encode(), statement.values)
 
     async def _execute(self, query: str, *args: Any, **options: Any) -> Any:
-        """Execute every other statement, and report it to the telemetry."""
+        """Execute any statement that `execute` does not send itself, and report it to the telemetry."""
         begin = time.perf_counter()
         try:
             if self._pipelined:
