@@ -175,3 +175,17 @@ async def _replace(api: Api, user: str, computers: list[dict[str, Any]]) -> Any:
     answer = await api.patch(f"/users/{user}", document("user", id=user, relationships=linked(computers=computers)))
     assert answer.status == 200, answer.body
     return answer.document
+
+
+async def test_a_row_that_another_client_creates_meanwhile(api: Api) -> None:
+    """It is there or not there for a write. Its write was not cancelled by a trigger."""
+    for number in range(1, 151):
+        path, sent = f"/groups/{number}", document("group", {"name": "rowers"}, id=str(number))
+        answers = await asyncio.gather(
+            *[api.patch(path, sent) for _ in range(3)],
+            api.post("/groups", document("group", {"name": "rowers"})),
+            *[api.patch(path, sent) for _ in range(3)],
+            *[api.delete(path) for _ in range(2)],
+        )
+        assert answers[3].document["data"]["id"] == str(number)
+        assert {answer.status for answer in answers} <= {200, 201, 404}, [answer.body for answer in answers]

@@ -143,9 +143,15 @@ async def decide(
     """Return the outcome of a write whose statement returned this row."""
     if row is not None and row[0] is not None:
         return WrittenRow(row[0], row)
-    there = statements.there
-    if there is None or statements.lock is not None:
+    there, statement = statements.there, statements.row
+    if there is None or statement is None or statements.lock is not None:
         return CancelledWrite(write)
     values = sent.of(there)
-    found = await connection.fetchval(there.sql, *values)
-    return AbsentRow(write, there, values) if found is None else CancelledWrite(write)
+    for _ in range(2):
+        if await connection.fetchval(there.sql, *values) is None:
+            return AbsentRow(write, there, values)
+        # Another client may have created the row after the statement. The second one sees it.
+        row = await connection.fetchrow(statement.sql, *sent.of(statement))
+        if row is not None and row[0] is not None:
+            return WrittenRow(row[0], row)
+    return CancelledWrite(write)

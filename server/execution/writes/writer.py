@@ -165,9 +165,11 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         answer: Answer[Result],
         *,
         is_sequence_exhausted: bool = False,
+        is_second: bool = False,
     ) -> Result:
         """Run the writes in a transaction, again if others made it fail, and then the custom code after the commit.
-        is_sequence_exhausted: whether a sequence of ids has no further number, so that free numbers are looked for."""
+        is_sequence_exhausted: whether a sequence of ids has no further number, so that free numbers are looked for.
+        is_second: whether the row was absent in a first transaction, and there after it."""
         last: Transaction | None = None
 
         async def run(connection: Connection) -> Result:
@@ -182,8 +184,16 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
             if is_sequence_exhausted or not any(may_meet_taken_ids(write.plan) for write in _planned(last)):
                 raise
             return await self._run_transaction(writes, answer, is_sequence_exhausted=True)
-        except (Missing, asyncpg.PostgresError, Conflict, DatabaseForbids, DatabaseRule) as error:
-            raise_as(await self._refusal(error, writes, answer, _planned(last)), error)
+        except Missing as missing:
+            # With several writes, an earlier one may have removed the row.
+            if len(writes) > 1 or not await self._is_there(missing):
+                raise
+            if is_second:
+                raise_as(missing.cancelled(), missing)
+            # A trigger has hidden the row, or another client has created it.
+            return await self._run_transaction(writes, answer, is_second=True)
+        except (asyncpg.PostgresError, Conflict, DatabaseForbids, DatabaseRule) as error:
+            raise_as(self._refusal(error, writes, answer, _planned(last)), error)
         batches = last.written if last is not None else []
         try:
             if self.on_commit is not None:
@@ -193,7 +203,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
                 await _after_commit(resource, written)
         return result
 
-    async def _refusal(
+    def _refusal(
         self,
         error: Exception,
         writes: Sequence[PreparedWrite],
@@ -201,9 +211,6 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         planned: Sequence[PlannedWrite],
     ) -> Exception:
         """Return what is raised for an error of a transaction that was rolled back."""
-        if isinstance(error, Missing):
-            # With several writes, an earlier one may have removed the row.
-            return error.cancelled() if len(writes) == 1 and await self._is_there(error) else error
         if isinstance(error, asyncpg.PostgresError):
             # A deferred constraint failed at the commit, or a statement that only locks or reads.
             error = translate_commit_error(error, planned, self.engine)
