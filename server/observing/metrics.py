@@ -166,7 +166,7 @@ METRICS = (
 
 class Meter:
     """Counts the metrics of one worker. The methods for each request and each statement repeat code instead of calling
-    it, so that all of them take about two microseconds a request."""
+    it, so that all of them take about three microseconds a request."""
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment

@@ -117,5 +117,10 @@ class FrontSettings(msgspec.Struct, frozen=True, kw_only=True):
             description="The header Cache-Control of resources that are read; that of errors is no-store. Empty, by "
             "flag or file, for none."
         ),
-        About(FRONT, metavar="DIRECTIVES", check=checks.cache_control),
+        About(
+            FRONT,
+            metavar="DIRECTIVES",
+            expected="directives such as no-cache, or an empty text",
+            check=checks.cache_control,
+        ),
     ] = "no-cache"

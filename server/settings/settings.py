@@ -95,17 +95,6 @@ class Settings(AccessSettings, frozen=True, kw_only=True):
         ),
         DATA,
     ] = False
-    migration_lock_timeout_seconds: Annotated[
-        Seconds,
-        Meta(
-            description="How long a migration waits for a lock, with requests to that table waiting behind it, "
-            "before it lets them pass and tries again."
-        ),
-        MIGRATIONS,
-    ] = 2.0
-    migration_wait_seconds: Annotated[
-        Seconds, Meta(description="How long a migration tries to get its locks before it gives up."), MIGRATIONS
-    ] = 600.0
     demo: Annotated[bool, Meta(description="Load the sample rows if the database is empty."), DATA] = False
     read_only: Annotated[bool, Meta(description="Refuse all requests that would write."), DATA] = False
     resources: Annotated[
@@ -134,6 +123,17 @@ class Settings(AccessSettings, frozen=True, kw_only=True):
         ),
         About("Data", metavar="FOLDERS", is_of_commands=True),
     ] = None
+    migration_lock_timeout_seconds: Annotated[
+        Seconds,
+        Meta(
+            description="How long a migration waits for a lock, with requests to that table waiting behind it, "
+            "before it lets them pass and tries again."
+        ),
+        MIGRATIONS,
+    ] = 2.0
+    migration_wait_seconds: Annotated[
+        Seconds, Meta(description="How long a migration tries to get its locks before it gives up."), MIGRATIONS
+    ] = 600.0
 
     pool_size: Annotated[
         int,

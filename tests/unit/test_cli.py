@@ -203,16 +203,9 @@ def test_help_of_a_group() -> None:
 def test_database_commands_only_have_settings_of_the_database(name: str) -> None:
     help = invoke(*COMMANDS[name][0], "--help").stdout
     assert [s.name for s in SETTINGS if f"  {s.flag} " in help] == [
-        *("database_url", "data_dir", "migrations", "migration_lock_timeout_seconds", "migration_wait_seconds"),
-        *(
-            "resources",
-            "inspect",
-            "hints",
-            "python_path",
-            "connect_timeout_seconds",
-            "network_timeout_seconds",
-            "pooler",
-        ),
+        *("database_url", "data_dir", "migrations", "resources", "inspect", "hints", "python_path"),
+        *("migration_lock_timeout_seconds", "migration_wait_seconds"),
+        *("connect_timeout_seconds", "network_timeout_seconds", "pooler"),
         *("log_level", "log_format"),
     ]
     assert "--config PATH" in help
