@@ -245,13 +245,30 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
 
 
 def _is_referred_to(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine) -> bool:
-    """Return whether a key in the rows of another resource refers to a column that the write changes."""
+    """Return whether a key in other rows refers to a column that the write changes."""
+    if _is_changed_reference(error, write, engine):
+        return True
     related = [link.target for link in write.plan.links]
     written = [write.plan.resource, *related]
     is_link_table = any(link_of(link.relationship) is not None for link in write.plan.links)
     return (
         write.plan.kind == "update" and not is_link_table and not any(_is_about(error, one, engine) for one in written)
     )
+
+
+def _is_changed_reference(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine) -> bool:
+    """Return whether the foreign key of the error is that of a relationship to columns other than the id, and the write
+    changes one of these. The rows with this key may be written too, or be of the same table. A value that the write
+    itself puts into the key exists, because the server looks it up."""
+    columns, changed = set(_columns(error, write, engine)), {one.column for one in write.plan.assignments}
+    resource = engine.catalog.by_type[write.plan.resource.type]
+    for one in resource.relationships if write.plan.kind == "update" else ():
+        own, target = own_key_of(one), engine.catalog.by_type[one.target]
+        keys = one.foreign_columns if own is None else own.own_columns
+        is_changed = (own is None or target is resource) and changed & set(one.referenced_columns)
+        if is_changed and columns == set(keys) and _is_about(error, target, engine):
+            return True
+    return False
 
 
 def _domain_fields(domain: str, write: PlannedWrite, engine: Engine) -> list[tuple[str, str]]:
