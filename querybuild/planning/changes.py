@@ -230,9 +230,12 @@ def _check_columns(draft: Draft, id_slot: int | None) -> None:
     key, pointers = draft.resource.id.key, [draft.pointer_of(place) for place in draft.places]
     draft.assignments, draft.agreements = split_shared(draft.assignments, key, id_slot, on_create=draft.on_create)
     draft.errors += repeated_columns(draft.assignments, pointers, draft.resource.abilities)
-    different = [one for one in draft.agreements if not agree(one, draft.values)]
+    # Two fields may differ in several columns, which is one error.
+    different = {
+        (one.slot, other.slot): (one, other) for one, other in draft.agreements if not agree((one, other), draft.values)
+    }
     path = draft.change.pointer if draft.on_create else None
-    draft.errors += [disagreement(one, pointers, id_slot, path) for one in different]
+    draft.errors += [disagreement(one, pointers, id_slot, path) for one in different.values()]
 
 
 def _unknown_attribute(draft: Draft, name: str) -> None:

@@ -313,6 +313,7 @@ WRITES: list[tuple[str, str, Any, int, str | None]] = [
     ("PATCH", "/lines/1,tea/relationships/order", {"data": one("order", 2)}, 409, "/data"),
     ("PATCH", "/lines/1,no/relationships/order", {"data": one("order", 1)}, 404, None),
     ("PATCH", "/checks/1,tea/relationships/line", {"data": one("line", "2,tea")}, 409, "/data"),
+    ("PATCH", "/checks/1,tea/relationships/line", {"data": one("line", "2,zz")}, 409, "/data"),
     ("PATCH", "/checks/1,tea/line", line({"quantity": 77}, id="1,tea"), 200, None),
     ("PATCH", "/returns/1/line", line({"quantity": 78}, id="1,tea"), 200, None),
     ("PATCH", "/lines/1,tea", line({"product": "x"}, id="1,tea"), 422, "/data/attributes/product"),
@@ -375,6 +376,8 @@ async def test_writes(shop: Api) -> None:
         assert answer.status == status, shown
         if status >= 400:
             assert answer.document["errors"][0].get("source", {}).get("pointer") == pointer, shown
+            faults = [(one["detail"], one.get("source")) for one in answer.errors]
+            assert not any(fault in faults[:index] for index, fault in enumerate(faults)), shown
     assert {name: sorted([row[0] for row in await shop.sql(sql)]) for name, sql in CONTENTS.items()} == {
         name: sorted(rows) for name, rows in WRITTEN.items()
     }
