@@ -79,7 +79,7 @@ class Statements:
         return self.caches.compiled_locks.get_or_make(key, make, lambda made: ENTRY_BYTES + len(made.sql))
 
     def of_check(self, checked: Rows) -> Statement:
-        """Return the statement that finds written rows which are none of these."""
+        """Return the statement that finds the written rows that are not among these."""
         make = lambda: compile_check(checked)  # noqa: E731
         return self.caches.compiled_locks.get_or_make(checked, make, lambda made: ENTRY_BYTES + len(made.sql))
 

@@ -166,7 +166,7 @@ def _utc(column: Term) -> Term:
 
 
 def _moment(column: Term) -> Term:
-    """Return the text that an attribute has. What no attribute can show has a text that is no id."""
+    """Return the text that an attribute shows. A value that no attribute can show gets a text that is no valid id."""
     second, whole = 'YYYY-MM-DD"T"HH24:MI:SS', Template("date_trunc('second',{})", column)
     is_shown = Template("{} BETWEEN '0001-01-02' AND '9999-12-30 23:59:59.999999'", column)
     form = Template(f"CASE WHEN {{}}={{}} THEN '{second}\"Z\"' ELSE '{second}.US\"Z\"' END", whole, column)

@@ -109,7 +109,7 @@ def has_all_names(text: str, count: int) -> bool:
     """Return whether no object of a text has a duplicate name, if its tree has this many names in all.
 
     A colon comes after each name, and a quotation mark or a blank before the colon. If the text has as many of these as
-    the tree has names, there is no duplicate. Otherwise there may be none either."""
+    the tree has names, there is no duplicate. If it has more, there may be one, or a colon in a string."""
     return text.count(":") == count or text.encode().translate(_QUOTES_AS_BLANKS).count(b" :") == count
 
 

@@ -46,9 +46,9 @@ def check_kind(claims: Claims) -> None:
 
 
 def check_unbound(claims: Claims) -> None:
-    """Refuse a token that is bound to a key (RFC 7800). Who sends it has to prove to have the key, by the certificate
-    of the connection (RFC 8705) or the header DPoP (RFC 9449). The server checks no such proof, and as a plain bearer
-    token it would do for a thief. Raises InvalidToken."""
+    """Refuse a token that is bound to a key (RFC 7800). The sender has to prove to have the key, by the
+    certificate of the connection (RFC 8705) or the header DPoP (RFC 9449). The server checks no such proof, so it would
+    accept a stolen token as well. Raises InvalidToken."""
     if claims.get("cnf") is not None:
         raise InvalidToken("The token is bound to a key (cnf), and this server cannot check who has the key.")
 

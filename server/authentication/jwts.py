@@ -1,7 +1,7 @@
 """Verifies JSON Web Tokens (RFC 7519, RFC 8725, RFC 9068). What comes in: a token, keys. What goes out: a principal.
 
 PyJWT does the cryptography and checks the claims. This module chooses the key, and turns each refusal into an answer.
-The headers jku, jwk, x5u and x5c are never read: keys come from the settings alone.
+The headers jku, jwk, x5u and x5c are never read: keys come only from the settings.
 
 It must not know: where keys come from, HTTP.
 """

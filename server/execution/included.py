@@ -37,8 +37,8 @@ class IncludedCount:
         self._seen: dict[Resource, list[Sequence[Row]]] = {read.plan.node.resource: [primary]}
 
     def max_rows(self, branch: Branch, key_count: int) -> int:
-        """Return the limit for the rows of a branch: with so many there are too many included resources. 0 is no limit,
-        for a branch that only has linkage."""
+        """Return the limit for the rows of a branch: with this number there are too many included resources. 0 means no
+        limit, for a branch that only has linkage."""
         if not branch.is_included:
             return 0
         known = sum(len(rows) for rows in self._seen.get(branch.node.resource, ()))

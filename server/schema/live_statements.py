@@ -204,8 +204,8 @@ _COMPATIBLE_TYPES = {
     "numeric": ("numeric", *_FLOATS),
     **dict.fromkeys(_TEXTS, _TEXTS),
 }
-"""The name of a type -> the types that an expression may have instead. Numeric is no substitute, because it would be
-shown as a string."""
+"""The name of a type -> the types that an expression may have instead. A numeric expression may stand
+for no other type, because it would be shown as a string."""
 
 
 def _compatible_types(declared: ColumnType) -> frozenset[str]:

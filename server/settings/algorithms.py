@@ -10,7 +10,7 @@ PUBLIC = (*OF_RSA, *dict.fromkeys(OF_CURVES.values()))
 """The algorithms with public keys."""
 
 PUBLIC_BY_DEFAULT = ("RS256", "PS256", "ES256", "ES384", "EdDSA")
-"""Those that are accepted if `auth_algorithms` is not set and there is no secret."""
+"""The algorithms that are accepted if `auth_algorithms` is not set and there is no secret."""
 
 SECRET_BYTES = {"HS256": 32, "HS384": 48, "HS512": 64}
 """The algorithms with a secret, and the shortest secret of each (RFC 7518, 3.2)."""

@@ -27,7 +27,7 @@ from server.postgres.connection import Connection
 Result = TypeVar("Result")
 
 LINKAGE_BYTES = 512
-"""More than an identifier in linkage has, if the id is no text."""
+"""More bytes than an identifier in linkage has, if its id is not a text."""
 
 
 class Answer(Generic[Result]):
