@@ -330,7 +330,7 @@ class ConditionPlanner:
             self._refuse(node, f"`{node.op}` never matches null: ask with `is_` or `isnot`.")
             return None
         if row.only_null(attribute):
-            self._refuse(node, f"`{node.op}` of {attribute.type.name} takes null alone.")
+            self._refuse(node, f"`{node.op}` of {attribute.type.name} takes only null.")
             return None
         reader = value_reader(row, attribute, self.limits, is_text=node.is_text)
         slots = self.slots(node, reader, attribute, row.arity)

@@ -98,8 +98,8 @@ async def refusals(api: Api, path: str, pairs: Pairs, errors: list[dict[str, Any
             one("words", "eq", {"a": 1}),
             "[0]: “words” is jsonb and has no operator “eq”. “words” has: is_, isnot, jsonb_contains.",
         ),
-        ("/photos", one("words", "is_", {}), "[0]: `is_` of jsonb takes null alone."),
-        ("/photos", one("words", "isnot", {}), "[0]: `isnot` of jsonb takes null alone."),
+        ("/photos", one("words", "is_", {}), "[0]: `is_` of jsonb takes only null."),
+        ("/photos", one("words", "isnot", {}), "[0]: `isnot` of jsonb takes only null."),
         (
             "/photos",
             one("words", "jsonb_contains", 1),

@@ -76,7 +76,7 @@ RULE_FIELDS = (
         ("author", one("given-name", "like", 1), "[0]: the value for “given-name” must be a string, not 1."),
         ("author", one("given-name", "match", "a" * 201), f'[0]: the value for “given-name” must be a regular expression of at most 200 characters, not "{"a" * 76}....'),
         ("author", one("given-name", "match", "(.{0,99}){0,99}"), '[0]: the value for “given-name” must be a regular expression that is shorter when its repetitions are written out, not "(.{0,99}){0,99}".'),
-        ("sample", one("tree", "is_", 1), "[0]: `is_` of jsonb takes null alone."),
+        ("sample", one("tree", "is_", 1), "[0]: `is_` of jsonb takes only null."),
         ("sample", one("tree", "jsonb_contains", 1), "[0]: the value for “tree” must be a JSON object or array, not 1."),
         ("article", one("pages", "even", 1), "[0]: the value for “pages” must be true or false, not 1."),
         ("node", one("id", "eq", "123E4567-E89B-12D3-A456-426614174000"), '[0]: the value for “id” must be a UUID in lower case, not "123E4567-E89B-12D3-A456-426614174000".'),
