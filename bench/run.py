@@ -230,12 +230,8 @@ def _small(setting: Setting, rows: Rows, figures: Figures) -> Figures:
         )
         for row in _rows(setting, course):
             figures = _kept(setting, figures, rows=[*figures.rows, row])
-        figures = _kept(
-            setting,
-            figures,
-            stages=list(_stages(setting, course, ours, floor)),
-            bare_us=_bare_us(floor, options.seconds),
-        )
+        stages = list(_stages(setting, course, floor))
+        figures = _kept(setting, figures, stages=stages, bare_us=_bare_us(floor, options.seconds))
         if not options.only:
             figures = _kept(setting, figures, batches=[batches(ours, rows, plan.rounds)])
     if setting.pgbench is None or options.only:
@@ -286,14 +282,16 @@ def _print_row(setting: Setting, row: Row, number: int, requests: list[Request])
     setting.print_line(f"[{number:>2}/{len(requests)}] {row.label:<{width}}  {'  '.join(texts)}")
 
 
-def _stages(setting: Setting, course: Course, ours: Running, floor: Running | None) -> Iterator[Stages]:
+def _stages(setting: Setting, course: Course, floor: Running | None) -> Iterator[Stages]:
     words = {request.name for request in _requests(setting.options)}
-    for name in EXPLAINED:
-        if name in words:
-            setting.say(f"stages: {BY_NAME[name].label}")
-            with suppress(Refused, OSError):
-                seconds = 0.3 if setting.options.is_quick else setting.options.seconds
-                yield break_down(BY_NAME[name], ours, floor, seconds, course.cursor)
+    command = server_command(course.rows.url, has_stages=True)
+    with running(OURS, "waterspout", command, setting.cores.server) as ours:
+        for name in EXPLAINED:
+            if name in words:
+                setting.say(f"stages: {BY_NAME[name].label}")
+                with suppress(Refused, OSError):
+                    seconds = 0.3 if setting.options.is_quick else setting.options.seconds
+                    yield break_down(BY_NAME[name], ours, floor, seconds, course.cursor)
     if any(BY_NAME[name].writes for name in EXPLAINED if name in words):
         course.rows.run(restore)
 

@@ -203,9 +203,11 @@ def database_settings(rows: Rows) -> dict[str, str]:
     return rows.run(shown)
 
 
-def server_command(url: str, workers: int = 1) -> list[str]:
-    """Return the command that starts this server."""
-    options = ["--port", "0", "--workers", str(workers), "--pool-size", str(POOL_SIZE)]
+def server_command(url: str, workers: int = 1, *, has_stages: bool = False) -> list[str]:
+    """Return the command that starts this server. has_stages: whether answers tell the time of each stage. On addresses
+    of a network they do not by default."""
+    timing = "--server-timing" if has_stages else "--no-server-timing"
+    options = ["--port", "0", "--workers", str(workers), "--pool-size", str(POOL_SIZE), timing]
     return [sys.executable, "-m", "server", "serve", "--database-url", url, *options]
 
 
