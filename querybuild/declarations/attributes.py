@@ -100,7 +100,7 @@ def read_column(attribute: Attribute, values: Sequence[Any], checks: Sequence[Ch
     natives = _natives(attribute.type, sent)
     for check in checks:
         if check is check_length and sent:
-            # One of these two is refused if any is.
+            # If any length is refused, that of the shortest or of the longest value is.
             for value in (min(sent, key=len), max(sent, key=len)):
                 check(attribute, value, None)
         elif check is not check_nul:

@@ -59,7 +59,7 @@ def _value(call: Call, slot: int, binds: Binds) -> Term:
 
 
 def _ids(call: Call, key: Key, slot: int, binds: Binds) -> Term:
-    # Of a function that returns no rows but values, the alias of the column is its name.
+    # If the function returns values and not rows, the alias gives their column the name of the id.
     alias = f"{_ROWS}({_identifier(key.columns[0])})" if call.function.signature.is_scalar else _ROWS
     return Template("SELECT {} FROM {} " + alias, shown_key(columns_of("r"), key), _called(call, slot, binds))
 

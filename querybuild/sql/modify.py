@@ -416,7 +416,7 @@ def _joined(assignment: Assignment, value: Term) -> Term:
     The foreign key would lock the owner after the row. Then two writes from both sides would wait for each other. If
     there is no owner with this id, the foreign key refuses the write."""
     if assignment.owner is None or assignment.key is None or not assignment.key.holds_id:
-        # The owners of other keys are locked by a statement before (`_locks_owner_first`).
+        # The owners of other keys are locked by an earlier statement (`_locks_owner_first`).
         return value
     owner = assignment.owner.resource
     rows = table(owner)

@@ -65,7 +65,7 @@ class _Line:
         seconds = time.monotonic() - self._begun_at
         line = f"{self.text} ... {seconds:.0f} s" if seconds >= 1 else f"{self.text} ..."
         room = shutil.get_terminal_size().columns - 1
-        # The cursor goes back to the begin, so that a line of somebody else replaces this one.
+        # The cursor goes back to the beginning of the line, so that other output replaces this line.
         _write(_CLEAR + line[:room].encode() + b"\r")
         self._is_drawn = True
 

@@ -24,5 +24,5 @@ def _helps(suggestion: Suggestion, statement: ExplainedStatement) -> bool:
     # PostgreSQL quotes only the names that need it.
     column = re.compile(rf"(?<![\w$]){re.escape(suggestion.columns[0])}(?![\w$])")
     found = [expression for expression in statement.expressions if column.search(expression)]
-    # An index in ascending order has the nulls at the end, and read backward at the begin.
+    # An index in ascending order has the nulls at the end, and at the beginning if it is read backward.
     return any(expression.endswith(" DESC NULLS LAST") == suggestion.descends for expression in found)

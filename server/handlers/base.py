@@ -89,8 +89,8 @@ class Handler(Sending):
             return None
         # Most servers that are open get no credentials. Then nothing has to be found out.
         if not engine.is_open or "Authorization" in request.headers.by_name:
-            # If some relationships are hidden, who asks is known first: then a route that is hidden answers as one that
-            # does not exist.
+            # If some relationships are hidden, the principal must be known first: a hidden route must answer like one
+            # that does not exist.
             if not engine.hides_relationships:
                 if self._method is NOT_ALLOWED:
                     return self.refuse_method()

@@ -155,7 +155,7 @@ class Connection(asyncpg.Connection):
         """Send the statements that wait. Another one must follow at once."""
         pipelined, self._pipelined = self._pipelined, ()
         self._is_sending = True
-        # The cancel request of a statement before must not hit one of these.
+        # The cancel request of an earlier statement must not hit one of these.
         await self._protocol._wait_for_cancellation()
         messages, sent = b"", list[PipelinedStatement]()
         for one in pipelined:

@@ -111,7 +111,7 @@ def _load_file(path: Path) -> ModuleType:
     # Dataclasses and pickle look the module up by its name.
     sys.modules[name] = module
     if (folder := str(path.absolute().parent)) not in sys.path:
-        # Its neighbours, after all that is installed.
+        # It may import the modules beside it. They come after everything that is installed.
         sys.path.append(folder)
     with _loading(str(path), name):
         spec.loader.exec_module(module)

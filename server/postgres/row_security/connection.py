@@ -92,7 +92,7 @@ class RoleConnection(Connection):
 
     async def _send_role(self, role: RequestRole) -> None:
         """Send the statement that sets the role. Another one must follow at once."""
-        # The cancel request of a statement before must not hit this one.
+        # The cancel request of an earlier statement must not hit this one.
         await self._protocol._wait_for_cancellation()
         messages = await self._role_messages(role)
         self._set_role = PipelinedStatement(SET_ROLE, (role.name, role.claims))
