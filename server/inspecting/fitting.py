@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from querybuild.declarations.resource import Attribute
+from querybuild.declarations.resource import Attribute, Relationship, own_key_of
 from querybuild.errors import quoted
+from server.inspecting.declaration.attributes import must_be_sent
 from server.inspecting.inspected import Field, Inspected, Inspection, NotServed
 from server.schema.fault import Fault
 
@@ -64,4 +65,34 @@ def _filtered(one: Inspected, reason: Callable[[Field], str], unstated: tuple[st
         attributes=tuple([field for field in declared if isinstance(field, Attribute)]),
         relationships=tuple([field for field in declared if not isinstance(field, Attribute)]),
     )
-    return msgspec.structs.replace(one, resource=resource, fields=fields, unstated=(*unstated, *reasons))
+    changed = msgspec.structs.replace(one, resource=resource, fields=fields, unstated=(*unstated, *reasons))
+    lost = {name for field in one.fields if reason(field) for name in _columns_of(field)}
+    unset = [column.name for column in one.table.columns if column.name in lost and must_be_sent(one.table, column)]
+    return _without_create(changed, unset[0]) if unset and "create" in resource.methods else changed
+
+
+def _columns_of(field: Field) -> tuple[str, ...]:
+    """Return the columns of the resource's own rows that a field writes."""
+    made = field.declaration
+    if isinstance(made, Attribute):
+        return (made.column_name,)
+    own = own_key_of(made)
+    return () if own is None else own.own_columns
+
+
+def _without_create(one: Inspected, column: str) -> Inspected:
+    """Return a resource that cannot be created, because no field sets a column that needs a value."""
+    fields = tuple([Field(_not_required(field.declaration), field.notes) for field in one.fields])
+    resource = msgspec.structs.replace(
+        one.resource,
+        attributes=tuple([field for made in fields if isinstance(field := made.declaration, Attribute)]),
+        methods=one.resource.methods - {"create"},
+        client_ids=False,
+    )
+    note = f"It cannot be created: {quoted(column)} is NOT NULL, and its field is left out: give it a default"
+    return msgspec.structs.replace(one, resource=resource, fields=fields, notes=(note, *one.notes))
+
+
+def _not_required(made: Attribute | Relationship) -> Attribute | Relationship:
+    is_changed = isinstance(made, Attribute) and made.required
+    return msgspec.structs.replace(made, required=False) if is_changed else made

@@ -397,6 +397,50 @@ def test_a_column_of_citext_is_declared_as_such(request: pytest.FixtureRequest) 
     assert asyncio.run(faults()) == ()
 
 
+def test_a_column_that_has_to_be_left_out_closes_create(request: pytest.FixtureRequest) -> None:
+    """No field sets a column that needs a value, so that no POST could succeed."""
+    cluster: Cluster = request.getfixturevalue("debian_cluster")
+    on_server(cluster.url(), "DROP DATABASE IF EXISTS aside WITH (FORCE)", "CREATE DATABASE aside")
+    on_server(
+        cluster.url("aside"),
+        "CREATE SCHEMA aside",
+        "CREATE EXTENSION citext SCHEMA aside",
+        "CREATE TABLE mails (id serial PRIMARY KEY, name text NOT NULL, owner aside.citext NOT NULL)",
+        "CREATE TABLE notes (id text PRIMARY KEY, owner aside.citext, kind aside.citext NOT NULL DEFAULT 'a')",
+        "CREATE TABLE tags (id aside.citext PRIMARY KEY)",
+        "CREATE TABLE tagged (id serial PRIMARY KEY, tag_id aside.citext NOT NULL REFERENCES tags)",
+    )
+    settings = Settings(database_url=cluster.url("aside"))
+
+    async def work() -> Any:
+        connection = await asyncpg.connect(cluster.url("aside"))
+        try:
+            return (await inspect_database(connection, settings)).found
+        finally:
+            await connection.close()
+
+    found = asyncio.run(work())
+    assert {one.resource.type: (sorted(one.resource.methods), one.notes) for one in found.inspected} == {
+        "mail": (
+            ["delete", "detail", "list", "update"],
+            ("It cannot be created: “owner” is NOT NULL, and its field is left out: give it a default",),
+        ),
+        "note": (["create", "delete", "detail", "list", "update"], ()),
+        "tagged": (
+            ["delete", "detail", "list", "update"],
+            ("It cannot be created: “tag_id” is NOT NULL, and its field is left out: give it a default",),
+        ),
+    }
+    [mail] = [one for one in found.resources if one.type == "mail"]
+    assert [(one.name, one.required) for one in mail.attributes] == [("name", False)]
+    [tags] = found.not_served
+    assert (tags.full_name, tags.reason) == (
+        "tags",
+        "the type citext of its column “id” is in the schema “aside”, which is not in the search path: PostgreSQL "
+        "would not find the operators of the type. Add the schema to the role's search_path",
+    )
+
+
 def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
     on_server(
         shop_cluster.url(),
@@ -410,6 +454,7 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
         "readable_id int REFERENCES readable)",
         "CREATE TABLE closed (id int PRIMARY KEY)",
         "CREATE TABLE keyed (id serial PRIMARY KEY, name text)",
+        "CREATE TABLE blind (id serial PRIMARY KEY, name text NOT NULL, note text)",
         "CREATE FUNCTION secret(of int[]) RETURNS int LANGUAGE sql AS 'SELECT 1'",
         "REVOKE EXECUTE ON FUNCTION secret FROM PUBLIC",
         "CREATE VIEW secrets AS SELECT id, secret('{}') AS secret FROM readable",
@@ -418,6 +463,8 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
         "GRANT DELETE ON partly TO clerk",
         "GRANT USAGE ON SEQUENCE partly_id_seq TO clerk",
         "GRANT ALL ON keyed TO clerk",
+        "GRANT SELECT (id, note), INSERT, UPDATE ON blind TO clerk",
+        "GRANT USAGE ON SEQUENCE blind_id_seq TO clerk",
     )
 
     async def work() -> Any:
@@ -430,6 +477,7 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
 
     found = asyncio.run(work())
     assert {one.type: sorted(one.methods) for one in found.resources} == {
+        "blind": ["detail", "list", "update"],
         "keyed": ["delete", "detail", "list", "update"],
         "partly": ["create", "delete", "detail", "list", "update"],
         "readable": ["detail", "list"],
@@ -442,6 +490,10 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
     assert [(one.name, sorted(one.methods)) for one in partly.relationships] == [("readable", ["read"])]
     notes = {one.resource.type: (*one.notes, *one.unstated) for one in found.inspected}
     assert notes == {
+        "blind": (
+            "It cannot be created: the role may not read “name”: GRANT SELECT on it",
+            "the role may not read “name”",
+        ),
         "keyed": ("It cannot be created: the role may not use the sequence keyed_id_seq: GRANT USAGE on it",),
         "partly": ("the role may not read “hidden”",),
         "readable": (),

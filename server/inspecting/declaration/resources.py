@@ -248,6 +248,8 @@ def _reason_against_create(one: Served) -> str:
         if must_be_sent(table, column) or (column.name in columns and _is_chosen(table, column.name)):
             if not column.may_insert:
                 return f"the role may not write {quoted(column.name)}: GRANT INSERT on it"
+            if not column.may_select:
+                return f"the role may not read {quoted(column.name)}: GRANT SELECT on it"
             if column_type_of(column.type, column.dimensions).is_read_only:
                 return f"{quoted(column.name)} is {column.type.shown}, which can only be read: give it a default"
     return ""

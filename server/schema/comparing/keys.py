@@ -145,6 +145,8 @@ def _id_column_faults(resource: Resource, table: Table, name: str, part_type: Co
     elif column.type == "citext" and part_type is not CITEXT:
         # An id must have one spelling, because it is part of a URL.
         yield "its column is citext, and two texts that differ cannot be one id: declare it as CITEXT"
+    elif column.hidden_schema and part_type.is_of_extension:
+        yield hidden_type(f"the type {column.type} of its column {quoted(name)}", column.hidden_schema)
     elif column.has_nondeterministic_collation:
         yield from _collation_faults(name, column)
     elif resource.id.unique or table.may_repeat(*resource.id.key.columns):
@@ -168,6 +170,14 @@ def columns_of_others(resource: Resource) -> set[str]:
     id_columns = set(resource.id.key.columns) if resource.id.key.is_composite else set[str]()
     keys = [own.own_columns for own in map(own_key_of, resource.relationships) if own is not None]
     return id_columns if resource.client_ids else {name for columns in keys for name in columns} & id_columns
+
+
+def hidden_type(what: str, schema: str) -> str:
+    """Return the message about a type whose operators statements cannot name. what: the type, in words."""
+    return (
+        f"{what} is in the schema {quoted(schema)}, which is not in the search path: PostgreSQL would not find the "
+        "operators of the type. Add the schema to the role's search_path"
+    )
 
 
 def missing(column: str, table: str, columns: Columns) -> Iterator[str]:

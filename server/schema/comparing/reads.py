@@ -14,6 +14,7 @@ from querybuild.declarations.types import OPAQUE, ColumnType
 from querybuild.errors import listed, quoted
 from server.schema.comparing.keys import (
     columns_of_others,
+    hidden_type,
     id_faults,
     missing,
     nullability_faults,
@@ -104,11 +105,8 @@ def _column_faults(attribute: Attribute, column: Column, *, is_filled: bool) -> 
     if attribute.type is not OPAQUE and column.type not in names:
         yield type_fault(attribute.type, "column", column.type)
     elif column.hidden_schema and attribute.type.is_of_extension:
-        yield (
-            f"its type {column.type} is in the schema {quoted(column.hidden_schema)}, which is not in the search path: "
-            "PostgreSQL would not find the operators of the type. Add the schema to the role's search_path, or declare "
-            f"it as {'TEXT' if column.type == 'citext' else 'OPAQUE'}"
-        )
+        other = "TEXT" if column.type == "citext" else "OPAQUE"
+        yield f"{hidden_type(f'its type {column.type}', column.hidden_schema)}, or declare it as {other}"
     if attribute.nullable and column.is_not_null:
         yield "it is declared nullable, and its column is NOT NULL"
     if not attribute.nullable and not column.is_not_null:
