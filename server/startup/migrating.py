@@ -18,6 +18,18 @@ from migrations import LockWait, Migration, Status
 from server.console.progress import step
 from server.postgres.opening import open_alone
 from server.settings import Settings, StartError
+from server.settings.served import BUILT_IN, is_built_in
+
+# One statement, because another runner may create the record, and then the tables, between two. The tables of
+# extensions belong to no user.
+_OTHER_TABLES = """
+SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE to_regclass('public.waterspout_migrations') IS NULL AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+AND n.nspname <> 'information_schema' AND n.nspname NOT LIKE 'pg\\_%'
+AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')
+ORDER BY 1
+"""
+_SHOWN_TABLES = 5
 
 log = logging.getLogger("server")
 
@@ -45,6 +57,7 @@ async def apply(
     say: Callable[[str], None],
 ) -> tuple[Migration, ...]:
     """Apply the pending migrations and return them. Raises StartError, MigrationError."""
+    await _refuse_other_tables(connection, settings)
     if settings.pooler != "none" and (await migrations.status(connection, files)).pending:
         refuse_pooler(settings)
     with step("applying migrations") as show:
@@ -55,6 +68,22 @@ async def apply(
             begin=lambda name: show(f"applying {name}"),
             lock_wait=lock_wait(settings),
             connect=lambda: open_alone(url, settings),
+        )
+
+
+async def _refuse_other_tables(connection: asyncpg.Connection[Any], settings: Settings) -> None:
+    """Refuse to create the tables of the built-in resources among others, unless the user asks for the sample rows:
+    who leaves out --resources or --migrations does not expect them. Raises StartError."""
+    is_own = settings.migrations is not None or not is_built_in(settings)
+    if is_own or settings.demo or settings.database_url is None:
+        return
+    tables = [row[0] for row in await connection.fetch(_OTHER_TABLES)]
+    if tables:
+        more = f" and {len(tables) - _SHOWN_TABLES} more" if len(tables) > _SHOWN_TABLES else ""
+        raise StartError(
+            f"the database has other tables: {', '.join(tables[:_SHOWN_TABLES])}{more}. The migrations of the built-in "
+            f"resources were not applied.\n{BUILT_IN} Your own migrations are in the folder of --migrations. For the "
+            "built-in tables beside yours, run the SQL that `waterspout migrate up --dry-run` prints."
         )
 
 

@@ -14,6 +14,7 @@ from migrations import BUILT_IN, load, up
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Resource
 from server.postgres.hosts import describe_hosts
+from server.resources import built_in
 from server.settings import Settings, StartError
 from server.startup.declarations import Declarations
 from server.startup.start import prepare_database
@@ -224,6 +225,33 @@ async def test_commands_without_resources_say_whose_they_use(database, connect):
     assert (code, f"\n{hint} For these in an empty database, run `waterspout migrate up`" in errors) == (1, True)
     code, output, errors = run("openapi", *at_url)
     assert (code, output[0], errors) == (0, "{", f"{hint}\n")
+
+
+async def test_the_built_in_tables_are_not_created_among_others(database, connect):
+    conn = await connect(database)
+    await conn.execute("CREATE SCHEMA shop; CREATE TABLE shop.orders (); CREATE VIEW films AS SELECT 1 AS id")
+    refused = (
+        "Error: the database has other tables: public.films, shop.orders. The migrations of the built-in resources "
+        "were not applied.\nThese are the built-in resources. Name the file of yours with --resources, or read the "
+        "tables with --inspect. Your own migrations are in the folder of --migrations. For the built-in tables "
+        "beside yours, run the SQL that `waterspout migrate up --dry-run` prints.\n"
+    )
+    at_url = ("--database-url", database)
+    assert run("migrate", "up", *at_url) == (1, "", refused)
+    code, _, errors = run("serve", "--port", "0", "--migrate", *at_url)
+    assert (code, errors.endswith(refused)) == (1, True)
+    assert await tables(conn) == []
+    # What --dry-run prints is the way to have both.
+    code, script, _ = run("migrate", "up", "--dry-run", *at_url)
+    psql(database, script)
+    assert run("migrate", "up", *at_url) == (0, "nothing to apply\n", "")
+
+
+async def test_sample_rows_are_asked_for_by_name(database, connect):
+    await (await connect(database)).execute("CREATE TABLE orders (id bigint)")
+    settings = Settings(database_url=database, migrate=True, demo=True)
+    await prepare_database(database, settings, Declarations(built_in()))
+    assert "users" in await tables(await connect(database))
 
 
 async def test_check_for_programs(database, connect, cars):
