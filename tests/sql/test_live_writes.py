@@ -38,6 +38,10 @@ CREATE TABLE filled (id bigint PRIMARY KEY, name text);
 CREATE FUNCTION fill() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.id := 1; RETURN NEW; END';
 CREATE TRIGGER fill BEFORE INSERT ON filled FOR EACH ROW EXECUTE FUNCTION fill();
 CREATE VIEW plain AS SELECT id, name, upper(name) AS loud, owner_id FROM things;
+CREATE VIEW answered AS SELECT id, name, upper(name) AS loud FROM things;
+CREATE TRIGGER answer INSTEAD OF INSERT OR UPDATE ON answered FOR EACH ROW EXECUTE FUNCTION fill();
+CREATE VIEW halved AS SELECT id, name, upper(name) AS loud FROM things;
+CREATE TRIGGER answer INSTEAD OF UPDATE ON halved FOR EACH ROW EXECUTE FUNCTION fill();
 CREATE VIEW summed AS SELECT count(*) AS id, name FROM things GROUP BY name;
 CREATE VIEW kept AS SELECT count(*) AS id, name FROM things GROUP BY name;
 CREATE TRIGGER keep INSTEAD OF INSERT OR UPDATE ON kept FOR EACH ROW EXECUTE FUNCTION fill();
@@ -150,6 +154,14 @@ CASES: list[tuple[Resource, list[str]]] = [
     (thing(NAME, table="plain"), []),
     (
         thing(NAME, LOUD, table="plain"),
+        [
+            "attribute “loud”: its column is computed by the view and takes no value: "
+            "declare creatable=False and updatable=False"
+        ],
+    ),
+    (thing(NAME, LOUD, table="answered"), []),
+    (
+        thing(NAME, LOUD, table="halved"),
         [
             "attribute “loud”: its column is computed by the view and takes no value: "
             "declare creatable=False and updatable=False"
