@@ -38,15 +38,14 @@ async def check_privilege(database: Database, function: Function) -> None:
         raise MissingPrivilege("The role of the request may not execute the function.")
 
 
-async def answer_refusals(work: Awaitable[Result], pointer: str | None = None) -> Result:
-    """Await the work of a call. pointer: to the arguments, if they are in a document. Raises what PostgreSQL refuses as
-    an answer."""
+async def answer_refusals(work: Awaitable[Result], sent: SentCall) -> Result:
+    """Await the work of a call. Raises what PostgreSQL refuses as an answer."""
     try:
         return await work
     except ApiError:
         raise
     except Exception as error:
-        answer = call_answer(error, pointer)
+        answer = call_answer(error, sent)
         if answer is None:
             raise
         raise_as(answer, error)
@@ -56,7 +55,7 @@ async def read_value(database: Database, sent: SentCall, engine: Engine) -> str 
     """Return the value of a function, as JSON, in a transaction that only reads. None: it is null."""
     await check_privilege(database, sent.call.function)
     fetch = partial(_fetch_value, sent=sent, engine=engine)
-    return await answer_refusals(database.read_unknown(fetch, is_snapshot=False))
+    return await answer_refusals(database.read_unknown(fetch, is_snapshot=False), sent)
 
 
 async def write_value(database: Database, sent: SentCall, engine: Engine, committing: Callable[[], None]) -> str | None:
@@ -94,7 +93,7 @@ async def _write(
     committing: Callable[[], None],
 ) -> Result:
     await check_privilege(database, sent.call.function)
-    return await answer_refusals(database.write(work, committing=committing), sent.pointer)
+    return await answer_refusals(database.write(work, committing=committing), sent)
 
 
 async def _fetch_value(connection: Connection, sent: SentCall, engine: Engine) -> str | None:

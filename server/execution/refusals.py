@@ -13,6 +13,8 @@ from typing import Any, NoReturn
 import asyncpg
 from asyncpg import exceptions as pg
 
+from querybuild.calls import SentCall
+from querybuild.declarations.function import ARGUMENT
 from querybuild.declarations.keys import Key, id_parts
 from querybuild.declarations.operators import PATTERN_OPERATORS, TEXT_OPERATORS, all_names
 from querybuild.declarations.resource import Resource, link_of, own_key_of
@@ -134,17 +136,24 @@ def translate_write_error(error: Exception, write: PlannedWrite, engine: Engine)
     return error
 
 
-def call_answer(error: BaseException, pointer: str | None = None) -> ApiError | None:
+def call_answer(error: Exception, sent: SentCall) -> ApiError | None:
     """Return the answer to what PostgreSQL raises in a function that a request calls. None for errors that no argument
-    can cause. pointer: to the arguments, if they are in a document."""
+    can cause. It names the argument if PostgreSQL quotes its value."""
+    pointer = sent.pointer
     if (answer := rule_answer(error, pointer)) is not None:
         return answer
     if isinstance(error, VIOLATED):
         return Conflict("What the function writes is in conflict with other rows, or not allowed.", pointer=pointer)
     if not isinstance(error, (*REFUSED, pg.CardinalityViolationError, pg.PLPGSQLError)):
         return None
-    detail = f"The function does not accept the arguments: {describe_refusal(error)}."
-    return ValueRefused(detail) if pointer is None else BodyValueRefused(detail, pointer=pointer)
+    values = zip(sent.call.names, sent.values, strict=True)
+    quoted_names = [name for name, value in values if is_quoted(value, error)]
+    name = quoted_names[0] if len(quoted_names) == 1 else None
+    what = "an argument" if name is None else f"the argument {quoted(name)}"
+    detail = f"The function does not accept {what}: {describe_refusal(error)}."
+    if pointer is None:
+        return ValueRefused(detail, parameter=None if name is None else ARGUMENT + name)
+    return BodyValueRefused(detail, pointer=pointer if name is None else member_pointer(pointer, name))
 
 
 _UNKNOWN_TRIGGER = (

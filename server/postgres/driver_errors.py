@@ -85,6 +85,7 @@ OUT_OF_RANGE = "22003"
 _REFUSALS = {
     OUT_OF_RANGE: "a number is out of range",
     "22008": "a date or time is out of range",
+    "22012": "a number is divided by zero",
     "22001": "a text is too long",
     "42622": "a text is too long",
     "2201B": "a regular expression is not valid",

@@ -216,7 +216,7 @@ async def test_a_division_by_zero_in_the_database_is_a_refused_value(api: Api) -
     """The server also divides by zero, to roll back a write of one statement."""
     await create_household(api)
     await api.sql("ALTER TABLE computers ADD CHECK (1 / (length(name) - 4) <> 99) NOT VALID")
-    detail = "PostgreSQL refuses a value of the document: it is out of range or not of the right form."
+    detail = "PostgreSQL refuses a value of the document: a number is divided by zero."
     changed = document("computer", {"name": "four"}, id="1")
     await check_refused(
         api, [Refused("PATCH", "/computers/1", changed, [error("body_value_refused", detail, "/data")])]

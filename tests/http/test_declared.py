@@ -267,7 +267,7 @@ async def test_a_fault_of_a_declaration_with_a_cursor(own: Api) -> None:
 
 async def test_an_error_of_a_custom_operator_blames_the_filter(own: Api) -> None:
     pairs = [("filter", '[{"name":"name","op":"divided","val":0}]'), ("fields[broken]", "name")]
-    detail = "[0]: PostgreSQL refuses a value of the filter: it is out of range or not of the right form."
+    detail = "[0]: PostgreSQL refuses a value of the filter: a number is divided by zero."
     answer = await own.get(target("/broken", pairs))
     expected = error(400, "value_refused", "Value Refused", detail, parameter="filter")
     assert (answer.status, answer.errors) == (400, [expected])

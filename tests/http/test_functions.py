@@ -23,6 +23,7 @@ from waterspout import (
     BIGINT,
     DATE,
     INT,
+    INT4RANGE,
     JSONB,
     NUMERIC,
     SIGNED_IN,
@@ -63,6 +64,9 @@ CREATE FUNCTION shown(after date DEFAULT '1900-01-01', moods mood[] DEFAULT '{}'
     RETURNS jsonb LANGUAGE sql STABLE
     AS $$ SELECT jsonb_build_object('after', after, 'moods', moods, 'facts', facts) $$;
 CREATE FUNCTION half(number numeric) RETURNS numeric LANGUAGE sql IMMUTABLE AS $$ SELECT 1 / (number - 1) $$;
+CREATE FUNCTION overlap(one int4range, two int4range) RETURNS int4range LANGUAGE sql IMMUTABLE
+    AS $$ SELECT one * two $$;
+CREATE FUNCTION keep(spans int4range[], note text) RETURNS int4range LANGUAGE sql AS $$ SELECT spans[1] $$;
 CREATE FUNCTION mood_of(mood mood) RETURNS mood LANGUAGE sql IMMUTABLE AS $$ SELECT mood $$;
 CREATE FUNCTION refuse(how text) RETURNS int LANGUAGE plpgsql STABLE AS $$ DECLARE x int; BEGIN
     IF how = 'raise' THEN RAISE 'Not today.' USING DETAIL = 'It rains.'; END IF;
@@ -136,6 +140,14 @@ FUNCTIONS = (
         ),
     ),
     Function("half", arguments=(Attribute("number", NUMERIC, required=True),)),
+    Function(
+        "overlap", arguments=(Attribute("one", INT4RANGE, required=True), Attribute("two", INT4RANGE, required=True))
+    ),
+    Function(
+        "keep",
+        method="POST",
+        arguments=(Attribute("spans", array(INT4RANGE), required=True), Attribute("note", TEXT, required=True)),
+    ),
     Function("mood_of", arguments=(Attribute("mood", enum("calm", "loud"), required=True),)),
     Function("refuse", arguments=(Attribute("how", TEXT, required=True),)),
     Function(
@@ -265,7 +277,7 @@ async def test_a_value_is_in_meta(films: Api) -> None:
     assert (head.status, head.body, head.headers["Content-Type"]) == (200, b"", "application/vnd.api+json")
 
 
-ARGUMENT = "The function does not accept the arguments: it is out of range or not of the right form."
+ARGUMENT = "The function does not accept an argument: it is out of range or not of the right form."
 
 
 async def test_what_is_refused(films: Api) -> None:
@@ -298,7 +310,16 @@ async def test_what_is_refused(films: Api) -> None:
         ("mood-of?arg_mood=sad", 400, "invalid_parameter", "arg_mood", None),
         ("mood-of?arg_mood=calm&sort=id", 400, "invalid_parameter", "sort", None),
         ("films-since?arg_since=1990&sort=nothing", 400, "invalid_sort", "sort", None),
-        ("half?arg_number=1", 400, "value_refused", None, ARGUMENT),
+        (
+            *("half?arg_number=1", 400, "value_refused", None),
+            "The function does not accept an argument: a number is divided by zero.",
+        ),
+        (
+            *("overlap?arg_one=x&arg_two=[1,2)", 400, "value_refused", "arg_one"),
+            ARGUMENT.replace("an argument", "the argument “one”"),
+        ),
+        ("overlap?arg_one=x&arg_two=x", 400, "value_refused", None, ARGUMENT),
+        ("overlap?arg_one=[2,1)&arg_two=[1,2)", 400, "value_refused", None, ARGUMENT),
         ("refuse?arg_how=raise", 422, "database_rule", None, "Not today."),
         ("refuse?arg_how=status", 418, "database_rule", None, "Tea."),
         ("refuse?arg_how=strict", 400, "value_refused", None, ARGUMENT),
@@ -359,6 +380,8 @@ async def test_a_refused_post_writes_nothing(films: Api) -> None:
         ("add-film", [], 422, "invalid_document", "/meta"),
         ("add-film", {"title": "no", "year": 1}, 422, "database_rule", "/meta"),
         ("add-film", {"title": "e", "year": 0}, 422, "body_value_refused", "/meta"),
+        ("keep", {"spans": ["[1,2)", "x"], "note": "y"}, 422, "body_value_refused", "/meta/spans"),
+        ("keep", {"spans": ["[2,1)"], "note": "y"}, 422, "body_value_refused", "/meta"),
         ("add-film", {"title": "a", "year": 1}, 409, "conflict", "/meta"),
         ("copy-films?page[size]=x", {"n": 1}, 400, "invalid_page", None),
     ]:

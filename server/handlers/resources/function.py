@@ -108,12 +108,12 @@ class FunctionHandler(AuditedHandler):
     async def _read_rows(self, called: Called) -> ReadResult:
         assert called.reading is not None
         await self.cancel_scope.run(check_privilege(self.database, self.function))
-        return await answer_refusals(self._execute_read(called.reading))
+        return await answer_refusals(self._execute_read(called.reading), called.sent)
 
     async def _encode_rows(self, called: Called, result: ReadResult) -> None:
         reading = called.reading
         assert reading is not None
-        await answer_refusals(self._encode_read(reading, result, {}, parent=reading.sent.path))
+        await answer_refusals(self._encode_read(reading, result, {}, parent=reading.sent.path), called.sent)
 
     async def _read_value(self, called: Called) -> str | None:
         return await self.cancel_scope.run(read_value(self.database, called.sent, self.engine))
