@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
@@ -35,6 +36,7 @@ from server.explaining.explanation import Explanation, principal_of_file
 from server.explaining.explanation import explain as explain_url
 from server.observing.logs import configure_logging
 from server.schema import index_advisor
+from server.schema.fault import shown
 from server.schema.index_advisor import Suggestion
 from server.schema.live_ids import check_id_rows
 from server.schema.live_schema import LiveSchema
@@ -139,32 +141,36 @@ def check(settings: Settings, *, as_json: bool = False) -> int:
     closed = closed_types(catalog, is_authenticated=is_authenticated)
     files = known_migrations(settings)
 
-    async def work(connection: Connection, _: str) -> Checked:
+    async def work(connection: Connection, _: str) -> tuple[Checked, tuple[list[str], list[str]]]:
         pending = tuple(migration.name for migration in (await migrations.status(connection, files)).pending)
         with step("comparing the declarations with the database") as show:
             schema = await compare(connection, settings, declared)
             # With row_security, the server's own role need not be able to read the tables.
             unenforced = {} if settings.has_row_security else schema.unenforced_keys
+            lines = shown(schema.faults)
             faults = tuple(map(str, schema.faults)) or await check_id_rows(connection, unenforced, show)
             show("looking for missing indexes")
             suggestions = await index_advisor.suggest(connection, catalog)
-        return Checked(not faults, pending, faults, schema.warnings, suggestions, access, closed)
+        found = Checked(not faults, pending, faults, schema.warnings, suggestions, access, closed)
+        return found, lines if schema.faults else (list(faults), [])
 
-    found = _with_connection(settings, work)
+    found, (faults, grants) = _with_connection(settings, work)
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(found)).decode())
     else:
-        _print_checked(found)
+        _print_checked(found, faults, grants)
         if not found.fits and is_built_in(settings):
             print(BUILT_IN)
     return int(not found.fits)
 
 
-def _print_checked(found: Checked) -> None:
+def _print_checked(found: Checked, faults: Sequence[str], grants: Sequence[str]) -> None:
     for name in found.pending:
         _print_row("pending", f"{name} is not applied")
-    for fault in found.faults:
+    for fault in faults:
         _print_row("fault", fault)
+    for grant in grants:
+        _print_row("", grant)
     for warning in found.warnings:
         _print_row("warning", warning)
     missing = [one for one in found.suggestions if one.rank == "missing"]
@@ -237,7 +243,7 @@ def explain(
         with step("running the read" if analyze else "planning the read"):
             schema = await compare(connection, settings, declared)
             if schema.faults:
-                raise misfit(map(str, schema.faults), settings)
+                raise misfit(chain(*shown(schema.faults)), settings)
             engine = Engine(settings, declared.catalog, schema, Authenticator(settings, custom=declared.authenticate))
             try:
                 return await explain_url(connection, engine, url, principal, is_run=analyze, has_lines=not as_json)

@@ -38,7 +38,7 @@ SELECT a.attrelid::int8 AS oid, a.attname AS name,
        c.may_select OR has_column_privilege(c.oid, a.attnum, 'SELECT') AS may_select,
        c.may_insert OR has_column_privilege(c.oid, a.attnum, 'INSERT') AS may_insert,
        c.may_update OR has_column_privilege(c.oid, a.attnum, 'UPDATE') AS may_update,
-       CASE WHEN a.atthasdef THEN ARRAY(SELECT s.relname::text FROM pg_attrdef f
+       CASE WHEN a.atthasdef THEN ARRAY(SELECT s.oid::regclass::text FROM pg_attrdef f
              JOIN pg_depend p ON (p.classid, p.objid, p.refclassid)
                  = ('pg_attrdef'::regclass, f.oid, 'pg_class'::regclass)
              JOIN pg_class s ON s.oid = p.refobjid

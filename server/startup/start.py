@@ -12,6 +12,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
+from itertools import chain
 from typing import Any
 
 import asyncpg
@@ -26,6 +27,7 @@ from server.postgres.row_security.roles import roles_of
 from server.postgres.temp_files import check_temp_file_limit
 from server.resources import built_in
 from server.resources.demo import load_demo
+from server.schema.fault import shown
 from server.schema.live_schema import LiveSchema, read_live_schema
 from server.settings import Settings, StartError
 from server.settings.served import built_in_hint, is_built_in, misfit
@@ -160,7 +162,7 @@ async def prepare_database(
         with step("comparing the declarations with the database"):
             schema = await compare(connection, settings, declared)
         if schema.faults:
-            raise misfit(map(str, schema.faults), settings)
+            raise misfit(chain(*shown(schema.faults)), settings)
         for warning in schema.warnings:
             log.warning("%s", warning)
         if settings.demo and not is_built_in(settings):

@@ -291,7 +291,7 @@ GRANTS: list[tuple[Resource, tuple[str, ...], list[str]]] = [
         ("SELECT, INSERT ON numbered",),
         [
             "the role “{role}” may not use the sequence “numbered_id_seq” of the column “id”: "
-            "GRANT USAGE on it, or take `create` out of its `methods`"
+            'GRANT USAGE ON SEQUENCE numbered_id_seq TO "{role}", or take `create` out of its `methods`'
         ],
     ),
     (

@@ -12,6 +12,7 @@ from querybuild.declarations.faults.relationship_faults import MAKE_READ_ONLY
 from querybuild.declarations.resource import Relationship, Resource, ToOne, link_of, own_key_of
 from querybuild.declarations.terms import quote_ident
 from querybuild.errors import listed, quoted
+from server.schema.fault import Denied, Grant
 from server.schema.live_tables import DELETE, INSERT, RELATION_KINDS, UPDATE, Table
 
 EVENTS = {"create": INSERT, "update": UPDATE, "delete": DELETE}
@@ -21,8 +22,8 @@ EVENTS = {"create": INSERT, "update": UPDATE, "delete": DELETE}
 def read_privileges(table: Table, names: Iterable[str]) -> Iterator[str]:
     """Return the missing privileges to read a table. names: the columns that are read."""
     if not table.may_use_schema:
-        grant = f"GRANT USAGE ON SCHEMA {quote_ident(table.schema)} TO {quote_ident(table.role)}"
-        yield f"the role {quoted(table.role)} may not use the schema {quoted(table.schema)}: {grant}"
+        grant = Grant("USAGE", quote_ident(table.schema), table.role, "SCHEMA ")
+        yield Denied(f"the role {quoted(table.role)} may not use the schema {quoted(table.schema)}: {grant}", grant)
         return
     known = dict.fromkeys(name for name in names if name in table.columns)
     if any(not table.columns[name].may_select for name in known):
@@ -37,9 +38,9 @@ def write_privileges(resource: Resource, table: Table) -> Iterator[str]:
         names = written_columns(resource, on_create=method == "create") & table.columns.keys()
         denied = sorted(name for name in names if not getattr(table.columns[name], flag))
         if denied and method in resource.methods and table.allowed_writes & EVENTS[method]:
-            yield f"{_denied(table, privilege, denied, len(names))}, or take `{method}` out of its `methods`"
+            yield _denied(table, privilege, denied, len(names), instead=f"take `{method}` out of its `methods`")
     if "delete" in resource.methods and table.allowed_writes & DELETE and not table.may_delete:
-        yield f"{_denied(table, 'DELETE')}, or take `delete` out of its `methods`"
+        yield _denied(table, "DELETE", instead="take `delete` out of its `methods`")
     if "create" in resource.methods and table.allowed_writes & INSERT:
         yield from _sequence_faults(resource, table)
 
@@ -49,7 +50,7 @@ def key_privileges(resource: Resource, relationship: Relationship, target: Resou
     columns = [name for name in relationship.foreign_columns if name in table.columns.keys() - target.id.key.columns]
     is_updated = is_written(resource, relationship) and "update" in target.methods
     if table.may_use_schema and is_updated and not all(table.columns[name].may_update for name in columns):
-        yield f"{_denied(table, 'UPDATE', columns)}, or {MAKE_READ_ONLY}"
+        yield _denied(table, "UPDATE", columns, instead=MAKE_READ_ONLY)
 
 
 def lock_privileges(
@@ -64,16 +65,18 @@ def lock_privileges(
         # A resource with `update` needs the privilege itself, and has its own message.
         is_reported = table is own and "update" in resource.methods and bool(written_columns(resource, on_create=False))
         if table.may_use_schema and not table.may_lock and not is_reported:
-            yield f"a new link locks rows, and {_denied(table, 'UPDATE')}, on one column at least, or {MAKE_READ_ONLY}"
+            denied = _denied(table, "UPDATE")
+            text = f"a new link locks rows, and {denied}, on one column at least, or {MAKE_READ_ONLY}"
+            yield Denied(text, denied.grant)
 
 
 def link_privileges(links: Table, keys: set[str], needed: dict[int, str]) -> Iterator[str]:
     """Return the missing privileges to write a link table. keys: its two keys. needed: the events that are used."""
     columns = [links.columns[name] for name in keys & links.columns.keys()]
     if INSERT in needed and not all(column.may_insert for column in columns):
-        yield f"{_denied(links, 'INSERT', sorted(keys))}, or {MAKE_READ_ONLY}"
+        yield _denied(links, "INSERT", sorted(keys), instead=MAKE_READ_ONLY)
     if DELETE in needed and not links.may_delete:
-        yield f"{_denied(links, 'DELETE')}, or {MAKE_READ_ONLY}"
+        yield _denied(links, "DELETE", instead=MAKE_READ_ONLY)
 
 
 def is_written(resource: Resource, relationship: Relationship) -> bool:
@@ -102,19 +105,20 @@ def _sequence_faults(resource: Resource, table: Table) -> Iterator[str]:
     always_sent = {one.column_name for one in resource.attributes if one.required}
     for name, column in table.columns.items():
         for sequence in column.denied_sequences if name not in always_sent else ():
-            yield (
-                f"the role {quoted(table.role)} may not use the sequence {quoted(sequence)} of the column "
-                f"{quoted(name)}: GRANT USAGE on it, or take `create` out of its `methods`"
-            )
+            grant = Grant("USAGE", sequence, table.role, "SEQUENCE ")
+            text = f"the role {quoted(table.role)} may not use the sequence {quoted(sequence)} of the column"
+            yield Denied(f"{text} {quoted(name)}: {grant}, or take `create` out of its `methods`", grant)
 
 
-def _denied(table: Table, privilege: str, names: Iterable[str] = (), of: int = 0) -> str:
+def _denied(table: Table, privilege: str, names: Iterable[str] = (), of: int = 0, instead: str = "") -> Denied:
     """Return a message about a missing privilege. of: how many columns are needed. If only some of them are denied, the
-    message names these."""
+    message names these. instead: what else would help."""
     denied = list(names)
     columns = f" ({', '.join(map(quote_ident, denied))})" if len(denied) < of else ""
     about = f"the columns {listed(map(quoted, denied))} of " if columns else ""
-    return (
+    grant = Grant(f"{privilege}{columns}", table.quoted_name, table.role)
+    text = (
         f"the role {quoted(table.role)} has no {privilege} privilege on {about}the {RELATION_KINDS[table.kind]} "
-        f"{quoted(table.name)}: GRANT {privilege}{columns} ON {table.quoted_name} TO {quote_ident(table.role)}"
+        f"{quoted(table.name)}: {grant}"
     )
+    return Denied(f"{text}, or {instead}" if instead else text, grant)
