@@ -38,10 +38,11 @@ from server.schema.live_tables import (
     find_oids,
     read_tables,
     with_privileges,
+    with_shown_not_null,
 )
 from server.schema.live_types import with_live_enums, with_live_types
 from server.schema.live_values import value_faults
-from server.schema.live_views import ShownColumns, read_shown_columns
+from server.schema.live_views import ShownColumns, read_views
 
 Constraints = dict[tuple[str, str, str], tuple[str, ...]]
 """(schema, table, name) -> the columns of the constraint, in its order, without those of expressions."""
@@ -136,10 +137,11 @@ async def _read_found(connection: asyncpg.Connection[Any], catalog: Catalog, *, 
     not matter."""
     oids = await find_oids(connection, _table_names(catalog))
     known_oids = list({oid for oid in oids.values() if oid is not None})
-    shown, base_oids = await read_shown_columns(connection, known_oids)
+    views, base_oids = await read_views(connection, known_oids)
     partitions = await connection.fetch(PARTITIONS, [*known_oids, *base_oids])
     constraints = await connection.fetch(CONSTRAINTS, [*known_oids, *base_oids, *(row["oid"] for row in partitions)])
     tables = await read_tables(connection, known_oids, constraints)
+    tables |= {oid: with_shown_not_null(tables[oid], view.nullable) for oid, view in views.items() if view.is_plain}
     if has_roles:
         tables = {oid: with_privileges(table) for oid, table in tables.items()}
     return _Found(
@@ -152,7 +154,7 @@ async def _read_found(connection: asyncpg.Connection[Any], catalog: Catalog, *, 
             if row["of_table"] is not None
         },
         partitions={(row["schema"], row["name"]): (row["of_schema"], row["of_name"]) for row in partitions},
-        views={name: shown[oid] for name, oid in oids.items() if oid is not None and oid in shown},
+        views={name: views[oid].columns for name, oid in oids.items() if oid is not None and oid in views},
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import asyncpg
@@ -155,7 +155,9 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     """A column of a table or view. type_oid: of its type, or of the base type of a domain. hidden_schema: the schema of
     its type, or of the type of its elements, if it is not in the search path. has_nondeterministic_collation: whether
     texts that differ may be equal. is_generated: GENERATED ALWAYS, so it cannot be written. is_computed: computed by a
-    view, so it cannot be written. denied_sequences: the sequences of its default that the role may not use."""
+    view, so it cannot be written. shows_not_null: whether a view shows a NOT NULL column of
+    its table here, or a column that is not certain. denied_sequences: the sequences of its default that the role may
+    not use."""
 
     type: str
     type_oid: int
@@ -169,6 +171,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     may_insert: bool
     may_update: bool
     denied_sequences: tuple[str, ...]
+    shows_not_null: bool = False
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
@@ -244,6 +247,15 @@ async def find_oids(
     oids: dict[QualifiedName, int | None] = dict.fromkeys(names)
     rows = await connection.fetch(_OIDS, [schema for schema, _ in oids], [name for _, name in oids])
     return oids | {(row["schema"], row["name"]): row["oid"] for row in rows}
+
+
+def with_shown_not_null(view: Table, nullable: Container[str]) -> Table:
+    """Return a view whose columns are those of its table. nullable: those that may be null."""
+    columns = {
+        name: msgspec.structs.replace(column, shows_not_null=not column.is_computed and name not in nullable)
+        for name, column in view.columns.items()
+    }
+    return msgspec.structs.replace(view, columns=columns)
 
 
 def with_privileges(table: Table) -> Table:

@@ -98,8 +98,8 @@ GROWN_PERSON = Resource(
     "grown_people",
     id=Id("number", INT),
     attributes=(
-        Attribute("name", TEXT, nullable=True),
-        Attribute("same", TEXT, nullable=True, creatable=False, updatable=False),
+        Attribute("name", TEXT, required=True),
+        Attribute("same", TEXT, creatable=False, updatable=False),
     ),
 )
 

@@ -5,6 +5,8 @@ It must not know: how it is read, resources, names.
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 INSERT, UPDATE, DELETE = 8, 4, 16
@@ -43,7 +45,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     """A column of a table or view.
 
     is_generated: GENERATED ALWAYS, so it cannot be written. is_computed: computed by a view. has_default: also an
-    identity and the default of a domain. has_default_below: whether the table of a view has a default for it.
+    identity and the default of a domain. has_default_below: whether the table of a view has a default
+    for it, or a trigger that fills it.
     dimensions: as declared, for an array. origin: for a column of a view, the oid and the number of the column that it
     shows. denied_sequences: of its default, which the role may not use.
     """
@@ -108,6 +111,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     partial_keys: foreign keys that only some partitions have. grouped: the columns by which a view groups its rows.
     allowed_writes: the bits of the writes that the table and its triggers and rules allow.
     is_guarded: whether row-level security is on. shows_rows_once: whether a view shows each row of one table once.
+    is_plain: whether such a view is written without rules and triggers of its own.
     """
 
     oid: int
@@ -128,6 +132,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     is_guarded: bool
     is_populated: bool
     shows_rows_once: bool
+    is_plain: bool
     may_delete: bool
     may_lock: bool
     may_use_schema: bool
@@ -145,6 +150,18 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         needed = {column.name for column in self.columns if column.is_not_null}
         keys = [columns for columns in self.unique if needed.issuperset(columns)]
         return self.primary_key or min(keys, key=lambda columns: (len(columns), columns), default=self.shown_key)
+
+    def is_set_by_trigger(self, name: str) -> bool:
+        """Return whether a trigger BEFORE INSERT sets a column: its function assigns it, or has its name as the first
+        argument, like tsvector_update_trigger."""
+        own = re.escape(name)
+        assigned = re.compile(rf'\bnew\.(?:{own}|"{own}")\s*:?=[^=]|\binto\s+(?:strict\s+)?new\.{own}\b', re.IGNORECASE)
+        return any(
+            trigger.is_before
+            and trigger.events & INSERT
+            and (assigned.search(trigger.source) or name in trigger.arguments.split()[:1])
+            for trigger in self.triggers
+        )
 
     def column(self, name: str) -> Column:
         """Return the column with this name. Raises StopIteration if there is none."""

@@ -30,11 +30,12 @@ from server.inspecting.catalog.model import (
     Type,
 )
 from server.inspecting.catalog.view_columns import Shown, shown_columns
+from server.schema.live_views import IS_PLAIN_VIEW
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 # is_default: only `public` is left out of declarations, because other search paths differ between roles.
-_TABLES = """
+_TABLES = f"""
 SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name, c.relkind::text AS kind,
        n.nspname = 'public' AND pg_table_is_visible(c.oid) AS is_default,
        coalesce(obj_description(c.oid, 'pg_class'), '') AS comment,
@@ -51,6 +52,7 @@ SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name, c.relkind::te
            GROUP BY r.ev_type HAVING bool_or(r.is_instead) AND NOT bool_or(r.ev_action::text LIKE '%:returningList (%')
        ) one) AS writes_without_returning,
        c.relkind = 'v' AND pg_relation_is_updatable(c.oid, false) <> 0 AS shows_rows_once,
+       {IS_PLAIN_VIEW} AS is_plain,
        has_schema_privilege(n.oid, 'USAGE') AS may_use_schema,
        has_table_privilege(c.oid, 'DELETE') AS may_delete,
        has_any_column_privilege(c.oid, 'UPDATE') AS may_lock
@@ -245,7 +247,7 @@ def _table(row: asyncpg.Record, facts: _Facts) -> Table:
             name: row[name]
             for name in (
                 *("oid", "schema", "name", "kind", "is_default", "comment", "has_children", "is_guarded"),
-                *("is_populated", "shows_rows_once", "may_delete", "may_lock", "may_use_schema"),
+                *("is_populated", "shows_rows_once", "is_plain", "may_delete", "may_lock", "may_use_schema"),
             )
         },
     )

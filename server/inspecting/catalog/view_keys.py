@@ -85,14 +85,29 @@ def _shown(table: Table, by_oid: dict[int, Table]) -> _Shown:
 
 
 def _as_shown(table: Table, column: Column, by_oid: dict[int, Table], shown: _Shown) -> Column:
-    """Return the column of a view that can be written, with whether its table has a default for it. If the view shows a
-    column twice, only the first one is written: PostgreSQL refuses a statement that writes both."""
+    """Return the column of a view that can be written, with what its table says of it. If the view shows a column
+    twice, only the first one is written: PostgreSQL refuses a statement that writes both."""
     found = _table_column(column.origin, by_oid) if table.shows_rows_once else None
     if found is None:
         return column
-    is_second = shown[found[0].oid][found[1]] != column.name
-    has_default = found[0].column(found[1]).has_default
-    return msgspec.structs.replace(column, has_default_below=has_default, is_computed=column.is_computed or is_second)
+    base, name = found
+    below = base.column(name)
+    return msgspec.structs.replace(
+        column,
+        has_default_below=below.has_default or base.is_set_by_trigger(name),
+        is_computed=column.is_computed or shown[base.oid][name] != column.name,
+        is_not_null=column.is_not_null or (_is_plain(table, column.origin, by_oid) and below.is_not_null),
+    )
+
+
+def _is_plain(table: Table, origin: tuple[int, int] | None, by_oid: dict[int, Table]) -> bool:
+    """Return whether a view, and each view that it shows, is written without rules and triggers of its own."""
+    while table.is_plain and origin is not None:
+        table = by_oid[origin[0]]
+        if table.kind not in VIEWS:
+            return True
+        origin = next(column.origin for column in table.columns if column.number == origin[1])
+    return False
 
 
 def _foreign_keys(shown: _Shown, by_oid: dict[int, Table]) -> Iterator[ForeignKey]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from querybuild.declarations.resource import Attribute
 from querybuild.declarations.types import OPAQUE, ColumnType, enum
-from server.inspecting.catalog.model import INSERT, Column, Table, Type
+from server.inspecting.catalog.model import Column, Table, Type
 from server.inspecting.declaration.column_types import column_type_of
 from server.inspecting.declaration.conditions import Stated, stated
 from server.inspecting.inspected import Field
@@ -27,18 +27,8 @@ def must_be_sent(table: Table, column: Column) -> bool:
 
 
 def is_filled(table: Table, column: Column) -> bool:
-    """Return whether something besides its own default sets the column: the default of a view's table, or a trigger
-    BEFORE INSERT whose function assigns it, or has its name as the first argument, like tsvector_update_trigger."""
-    if column.has_default_below:
-        return True
-    name = re.escape(column.name)
-    assigned = re.compile(rf'\bnew\.(?:{name}|"{name}")\s*:?=[^=]|\binto\s+(?:strict\s+)?new\.{name}\b', re.IGNORECASE)
-    return any(
-        trigger.is_before
-        and trigger.events & INSERT
-        and (assigned.search(trigger.source) or column.name in trigger.arguments.split()[:1])
-        for trigger in table.triggers
-    )
+    """Return whether something besides its own default sets the column: a trigger, or the table of a view."""
+    return column.has_default_below or table.is_set_by_trigger(column.name)
 
 
 def attribute_field(
@@ -59,7 +49,8 @@ def attribute_field(
         arguments["required"] = True
     if not column.is_not_null:
         arguments["nullable"] = True
-    if column.is_not_null and not column.has_default and is_filled(table, column):
+    has_default = column.has_default or column.has_default_below
+    if column.is_not_null and not has_default and is_filled(table, column):
         arguments["filled"] = True
     arguments |= limits | _rights(column, column_type, methods, is_part)
     if column.comment:

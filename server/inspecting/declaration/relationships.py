@@ -73,7 +73,7 @@ def to_one(reference: Reference, own: Served, names: Names, methods: Methods) ->
         if "methods" in arguments:
             arguments["required"] = False
         elif not any(must_be_sent(own.table, one) for one in columns):
-            is_trigger = not any(one.has_default for one in columns)
+            is_trigger = not any(one.has_default or one.has_default_below for one in columns)
             arguments |= {"filled": True} if is_trigger else {"required": False}
     if column and columns[0].comment:
         arguments["description"] = columns[0].comment

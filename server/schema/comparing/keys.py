@@ -159,7 +159,9 @@ def nullability_faults(relationship: ToOne, columns: Columns) -> Iterator[str]:
     """Return the fault of a to-one that is not nullable as its columns are."""
     found = [columns[name] for name in relationship.own_columns if name in columns]
     are_not_null = all(column.is_not_null for column in found)
-    if len(found) == len(relationship.own_columns) and relationship.nullable == are_not_null:
+    are_shown = any(column.shows_not_null for column in found)
+    is_known = len(found) == len(relationship.own_columns) and not are_shown
+    if is_known and relationship.nullable == are_not_null:
         declared, live = ("nullable", "NOT NULL") if relationship.nullable else ("not nullable", "nullable")
         what = "its column is" if len(found) == 1 else "its columns are" if are_not_null else "a column of it is"
         yield f"it is declared {declared}, and {what} {live}"

@@ -109,7 +109,7 @@ def _column_faults(attribute: Attribute, column: Column, *, is_filled: bool) -> 
         yield f"{hidden_type(f'its type {column.type}', column.hidden_schema)}, or declare it as {other}"
     if attribute.nullable and column.is_not_null:
         yield "it is declared nullable, and its column is NOT NULL"
-    if not attribute.nullable and not column.is_not_null:
+    if not (attribute.nullable or column.is_not_null or column.shows_not_null):
         yield "it is not declared nullable, and its column is"
     must_be_sent = column.is_not_null and not column.has_default and not is_filled
     if must_be_sent and not attribute.required and attribute.is_writable(on_create=True):
