@@ -1,4 +1,4 @@
-"""Defines the column type of arrays of scalars, with any number of dimensions and with nulls. What comes in: the type
+"""Defines the column type of arrays of scalars, with nulls and several dimensions. What comes in: the type
 of the elements. What goes out: a column type.
 
 It must not know: resources, requests, operators.
@@ -23,14 +23,15 @@ MAX_DIMENSIONS = 6
 
 def array(element: ColumnType, *, dimensions: int | None = None) -> ColumnType:
     """Return the type of arrays of these elements. Arrays of several dimensions are lists in lists; elements may be
-    null. dimensions: how many a value that is not empty must have; None for any number."""
+    null. dimensions: how many a value that is not empty must have, one by default. PostgreSQL does not check this, so
+    that rows may have others. They are shown as they are, if dimensions is None."""
     _check_arguments(element, dimensions)
     if element.fields:
         dimensions = 1
-    shown = element.shown
-    from_json, from_text = _readers(element, dimensions)
+    shown, depth = element.shown, dimensions or 1
+    from_json, from_text = _readers(element, depth)
     return ColumnType(
-        name=element.name + "[]" * (dimensions or 1),
+        name=element.name + "[]" * depth,
         # PostgreSQL only compares arrays of the same element type. Arrays of texts are cast if their types differ.
         family=f"{element.family if element.is_text else element.name}[]",
         sql_names=tuple(f"_{name}" for name in element.sql_names),
@@ -49,8 +50,8 @@ def array(element: ColumnType, *, dimensions: int | None = None) -> ColumnType:
         example=element.example,
         as_text=element.as_text,
         element=element,
-        schema=_list_of(element.schema, dimensions),
-        written_schema=None if element.written_schema is None else _list_of(element.written_schema, dimensions),
+        schema=_list_of(element.schema, depth),
+        written_schema=None if element.written_schema is None else _list_of(element.written_schema, depth),
     )
 
 
@@ -63,22 +64,21 @@ def _check_arguments(element: ColumnType, dimensions: int | None) -> None:
         raise TypeError("an array of a composite type has one dimension")
 
 
-def _list_of(schema: JsonSchema, dimensions: int | None) -> JsonSchema:
-    """Return the schema of a list of lists. Without a number of dimensions it is that of one dimension."""
+def _list_of(schema: JsonSchema, dimensions: int) -> JsonSchema:
+    """Return the schema of a list of lists."""
     items = nullable(schema)
-    for _ in range(1, dimensions or 1):
+    for _ in range(1, dimensions):
         items = {"type": "array", "items": items, "minItems": 1}
     return {"type": "array", "items": items}
 
 
-def _readers(
-    element: ColumnType, dimensions: int | None
-) -> tuple[Callable[[Any], list[Any]], Callable[[str], list[Any]]]:
+def _readers(element: ColumnType, dimensions: int) -> tuple[Callable[[Any], list[Any]], Callable[[str], list[Any]]]:
     """Return the functions that convert a list from JSON, and the text of a simple filter. They raise ValueFault."""
 
     def check(items: list[Any]) -> list[Any]:
-        if dimensions is not None and items and len(_shape(items)) != dimensions:
-            raise ValueFault(f"a list of {element.name} values with {dimensions} dimensions")
+        if items and len(_shape(items)) != dimensions:
+            what = f"a list of {element.name} values"
+            raise ValueFault(what if dimensions == 1 else f"{what} with {dimensions} dimensions")
         return items
 
     def read(value: Any) -> list[Any]:

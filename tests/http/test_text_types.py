@@ -399,7 +399,7 @@ async def test_values(typed: tuple[Api, list[str]]) -> None:
         shown = [(row[one], row[f"{one}s"]) for row in rows.values()]
         assert shown == [(case.low, [case.low, None, case.high]), (case.high, []), (None, None)], name
     changed = {name.lower(): CASES[name].high for name in names} | {
-        f"{name.lower()}s": [[CASES[name].high], [CASES[name].low]] for name in names
+        f"{name.lower()}s": [CASES[name].high, CASES[name].low] for name in names
     }
     answer = await api.patch("/things/1", {"data": {"type": "thing", "id": "1", "attributes": changed}})
     assert (answer.status, answer.document["data"]["attributes"]) == (200, changed)

@@ -305,9 +305,9 @@ def test_array_refused(value: Any) -> None:
     [
         (array(INT), [1, None], [1, None]),
         (array(INT), [None], [None]),
-        (array(INT), [[1, None], [None, 2]], [[1, None], [None, 2]]),
-        (array(INT), [[[[[[1]]]]]], [[[[[[1]]]]]]),
-        (array(TEXT), [["a", "b"]], [["a", "b"]]),
+        (array(INT, dimensions=2), [[1, None], [None, 2]], [[1, None], [None, 2]]),
+        (array(INT, dimensions=6), [[[[[[1]]]]]], [[[[[[1]]]]]]),
+        (array(TEXT, dimensions=2), [["a", "b"]], [["a", "b"]]),
         (array(NUMERIC), ["NaN", None], [Decimal("NaN"), None]),
         # A list and null are JSON values.
         (array(JSONB), [[1], None, {"a": []}], ["[1]", "null", '{"a":[]}']),
@@ -334,7 +334,7 @@ def test_array_with_nulls_and_dimensions(column_type: ColumnType, value: Any, na
         (array(INT), "", []),
         (array(INT), "1,2", [1, 2]),
         (array(INT), "[1,null]", [1, None]),
-        (array(INT), "[[1],[2]]", [[1], [2]]),
+        (array(INT, dimensions=2), "[[1],[2]]", [[1], [2]]),
         (array(TEXT), '["a,b",null]', ["a,b", None]),
         (array(TEXT), "[a,b]", ["[a", "b]"]),
         (array(TEXT), r"a,b\,c,\\", ["a", "b,c", "\\"]),
