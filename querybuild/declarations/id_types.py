@@ -28,7 +28,8 @@ class IdType(msgspec.Struct, frozen=True, eq=False):
     """How the values of a column type are ids.
 
     read: converts the canonical text of an id, and raises ValueFault for every other text.
-    schema: the JSON Schema of these texts.
+    schema: the JSON Schema of these texts. pattern: that of the texts of values, in a filter and as a part of an id. It
+        is more exact than the schema, because it is not in each document.
     id_text: selects the canonical text of a column, if the value of an id is this text.
     read_part: reads the part of an id with several parts, if that may be more texts. Unlike an id of one text, it may
         be empty, `.` or `..`: with its comma it is no such segment of a path.
@@ -42,6 +43,7 @@ class IdType(msgspec.Struct, frozen=True, eq=False):
     read_part: Callable[[str], Any] | None = None
     text_of: Callable[[Any], str] = str
     is_number: bool = False
+    pattern: str = r"([^\\,\u0000]|\\[\\,])*"
 
 
 def _no_id(text: str) -> Any:
@@ -52,7 +54,7 @@ NO_IDS = IdType(_no_id, {})
 """For column types that an id cannot have."""
 
 _CANONICAL_INTEGER = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
-_CANONICAL_NUMERIC = r"-?(0|[1-9][0-9]*)(\.[0-9]*[1-9])?|NaN|-?Infinity"
+_CANONICAL_NUMERIC = r"0|-?(0\.[0-9]*[1-9]|[1-9][0-9]*(\.[0-9]*[1-9])?)|NaN|-?Infinity"
 
 
 def integer_ids(reader: values.Integer) -> IdType:
@@ -65,7 +67,23 @@ def integer_ids(reader: values.Integer) -> IdType:
 
     digits = len(str(reader.high))
     pattern = f"^(0|-?[1-9][0-9]{{0,{digits - 1}}})$"
-    return IdType(read, {"type": "string", "pattern": pattern}, is_number=True)
+    exact = f"(0|-?({_up_to(str(reader.high))})|{reader.low})"
+    return IdType(read, {"type": "string", "pattern": pattern}, is_number=True, pattern=exact)
+
+
+def _up_to(high: str) -> str:
+    """Return the pattern of the numbers from 1 to this one.
+
+    >>> _up_to("327")
+    '[1-9][0-9]{0,1}|[1-2][0-9]{2}|3[0-1][0-9]{1}|32[0-6]|327'
+    """
+    found = [f"[1-9][0-9]{{0,{len(high) - 2}}}"]
+    for place, digit in enumerate(high):
+        first, last = int(place == 0), int(digit) - 1
+        if first <= last:
+            others = len(high) - place - 1
+            found.append(f"{high[:place]}[{first}-{last}]" + (f"[0-9]{{{others}}}" if others else ""))
+    return "|".join([*found, high])
 
 
 def _text(text: str) -> str:
@@ -107,7 +125,7 @@ def _not_empty(part: Callable[[str], str]) -> Callable[[str], str]:
 
 
 def _numeric_id(text: str) -> str:
-    if not re.fullmatch(_CANONICAL_NUMERIC, text) or text == "-0":
+    if not re.fullmatch(_CANONICAL_NUMERIC, text):
         raise ValueFault("a number without exponent, plus sign, blanks and needless zeros")
     values.numeric_of(text)
     return text
@@ -177,9 +195,13 @@ _TEXT: JsonSchema = {"type": "string", "minLength": 1}
 TEXT_IDS = IdType(_not_empty(_text), _TEXT, read_part=_text)
 CHAR_IDS = IdType(_not_empty(_char), _TEXT | {"pattern": "[^ ]$"}, as_text, _char, _blanks_removed)
 CITEXT_IDS = IdType(_not_empty(_citext), _TEXT | {"pattern": "^[^A-Z]+$"}, _lower, _citext, _in_lower_case)
-UUID_IDS = IdType(_uuid_id, {"type": "string", "format": "uuid"})
+UUID_IDS = IdType(_uuid_id, {"type": "string", "format": "uuid"}, pattern="[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 NUMERIC_IDS = IdType(
-    _numeric_id, {"type": "string", "pattern": f"^({_CANONICAL_NUMERIC})$"}, _trimmed, text_of=_numeric_text
+    _numeric_id,
+    {"type": "string", "pattern": f"^({_CANONICAL_NUMERIC})$"},
+    _trimmed,
+    text_of=_numeric_text,
+    pattern=f"({_CANONICAL_NUMERIC})",
 )
 DATE_IDS = IdType(_date_id, {"type": "string", "format": "date"}, _iso)
 _MOMENT: JsonSchema = {"type": "string", "format": "date-time"}
@@ -190,4 +212,7 @@ TIMESTAMPTZ_IDS = IdType(_moment_id, _MOMENT, _utc, text_of=_moment_text)
 
 def enum_ids(read: Callable[[str], str], schema: JsonSchema) -> IdType:
     """Return the ids that are labels of an enum."""
-    return IdType(read, schema, as_text)
+    labels = [re.sub(r"([\\,])", r"\\\1", label) for label in schema["enum"]]
+    # Not re.escape: what it does to a blank is no pattern of ECMA-262.
+    labels = [re.sub(r"([\\^$.|?*+()\[\]{}/])", r"\\\1", label) for label in labels]
+    return IdType(read, schema, as_text, pattern=f"({'|'.join(labels)})")

@@ -83,6 +83,7 @@ def id_parts(value: Any, key: Key) -> list[str]:
 def composite_type(types: tuple[ColumnType, ...]) -> ColumnType:
     """Return the type of ids with these parts."""
     read, part = _reader(types), r"([^\\,]|\\[\\,])*"
+    exact = ",".join([one.id_type.pattern for one in types])
     return ColumnType(
         name=",".join([one.name for one in types]),
         family=",".join([one.family for one in types]),
@@ -91,6 +92,7 @@ def composite_type(types: tuple[ColumnType, ...]) -> ColumnType:
         from_text=read,
         id_type=IdType(read, {"type": "string", "pattern": f"^{part}(,{part}){{{len(types) - 1}}}$"}),
         parts=types,
+        schema={"type": "string", "pattern": f"^{exact}$"},
     )
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-import msgspec
-
 from querybuild.declarations.operators import OPERATORS, OperatorRow, custom_operators
 from querybuild.declarations.resource import Attribute, Resource
 from querybuild.declarations.types import ColumnType
@@ -27,7 +25,7 @@ def filter_schemas(api: Api) -> Schemas:
     names: dict[str, str] = {}
     for resource in api.catalog:
         own = ref(component(resource.type, "comparison"))
-        attributes = [_id(resource, api), *(one for one in resource.attributes if one.is_filterable)]
+        attributes = [api.catalog.id_of(resource), *(one for one in resource.attributes if one.is_filterable)]
         comparisons = [*_comparisons(attributes, names), *_comparisons_of_fields(attributes, names)]
         groups = narrowed(_GROUP, **{"and": {"items": own}, "or": {"items": own}, "not": own})
         found[component(resource.type, "comparison")] = {"anyOf": comparisons}
@@ -35,14 +33,6 @@ def filter_schemas(api: Api) -> Schemas:
         nodes: JsonSchema = {"type": "array", "items": ref(component(resource.type, "condition"))}
         found[component(resource.type, "filter")] = {"anyOf": [nodes["items"], nodes]}
     return found | {name: json.loads(text) for text, name in names.items()}
-
-
-def _id(resource: Resource, api: Api) -> Attribute:
-    """Return the id as an attribute. That of several columns is the text of its parts."""
-    found = api.catalog.id_of(resource)
-    if not found.type.parts:
-        return found
-    return msgspec.structs.replace(found, type=msgspec.structs.replace(found.type, schema=resource.id_type.schema))
 
 
 def _comparisons(attributes: list[Attribute], names: dict[str, str]) -> Iterator[JsonSchema]:
@@ -150,5 +140,5 @@ def _value(column_type: ColumnType, *, is_id: bool) -> JsonSchema:
     """Return the schema of a value. An id may be its text, too."""
     own = value_schema(column_type)
     if is_id and own.get("type") == "integer":
-        return own | {"type": ["integer", "string"], "pattern": "^(0|-?[1-9][0-9]{0,8})$"}
+        return own | {"type": ["integer", "string"], "pattern": f"^{column_type.id_type.pattern}$"}
     return own

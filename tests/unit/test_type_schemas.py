@@ -15,9 +15,10 @@ from querybuild.declarations.values import ValueFault, nullable
 
 TYPES = [one for one in vars(types).values() if isinstance(one, ColumnType) and not one.is_read_only]
 TYPES += [types.enum("red", "green"), array(types.INT), array(types.TEXT), array(types.NUMERIC)]
+TYPES += [array(types.INT, dimensions=2)]
 
 SAMPLES: list[Any] = [
-    *(True, 0, 1, -1, 2**15 - 1, 2**15, 2**31, 2**63, 1.5, 1e30, 1e39, [], {}, [1], ["1"], [None], ["\0"], [[]]),
+    *(True, 0, 1, -1, 2**15 - 1, 2**15, 2**31, 2**63, 1.5, 1e30, 1e39, [], {}, [1], ["1"], [None], ["\0"], [[]], [[1]]),
     *("", "a", "red", "true", "0", "-1.50", ".5", "5.", "1e3", "NaN", "-Infinity", "Infinit", "+-1", "a\nb", "a\0b"),
     *(
         "2024-02-29",
@@ -73,3 +74,23 @@ def test_the_schema_of_an_id_accepts_its_texts(column_type: ColumnType) -> None:
             assert column_type is types.UUID or not validator.is_valid(text)
         else:
             assert validator.is_valid(text)
+
+
+@pytest.mark.parametrize(
+    "column_type",
+    [types.SMALLINT, types.INT, types.BIGINT, types.UUID, types.NUMERIC, types.enum("a b", "c(d)")],
+    ids=str,
+)
+def test_the_pattern_of_an_id_matches_its_texts(column_type: ColumnType) -> None:
+    numbers = [sign * 2**bits + other for sign in (1, -1) for bits in (0, 3, 15, 31, 63) for other in range(-30, 30)]
+    numbers += [sign * 10**power for sign in (1, -1) for power in range(20)]
+    texts = [*map(str, numbers), "-0", "007", "+1", "1.5", "1.50", "NaN", "a b", "a", "c(d)", "c(d", "", "1,2"]
+    texts += ["123e4567-e89b-12d3-a456-426614174000", "123E4567-e89b-12d3-a456-426614174000"]
+    validator = jsonschema_rs.Draft202012Validator({"pattern": f"^{column_type.id_type.pattern}$"})
+    for text in texts:
+        try:
+            column_type.id_type.read(text)
+        except ValueFault:
+            assert not validator.is_valid(text), text
+        else:
+            assert validator.is_valid(text), text
