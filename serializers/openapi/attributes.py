@@ -118,24 +118,29 @@ def _bounded(schema: JsonSchema, attribute: Attribute, limit: Limit) -> JsonSche
         found |= {} if attribute.pattern is None else {"pattern": f"^(?:{attribute.pattern})$"}
     elif attribute.type.element is not None:
         found |= _if_set(minItems=attribute.min_length, maxItems=attribute.max_length)
-        if limit.characters is not None:
-            found["items"] = _bounded_items(found["items"], limit.characters)
+        found["items"] = _bounded_items(found["items"], limit)
     elif "number" in found.get("type", ()) or found.get("type") == "integer":
-        low, high = attribute.minimum, attribute.maximum
-        if limit.digits is not None:
-            bound = Decimal(1).scaleb(limit.digits - limit.scale) - Decimal(1).scaleb(-limit.scale)
-            low, high = -bound if low is None else low, bound if high is None else high
-        found |= _if_set(minimum=_number(low), maximum=_number(high))
-        if (low, high) != (None, None) and "pattern" in found:
-            # A schema cannot bound the number in a text.
-            found = {name: value for name, value in found.items() if name != "pattern"} | {"type": "number"}
+        found = _bounded_number(found, limit, attribute.minimum, attribute.maximum)
     return found
 
 
-def _bounded_items(items: JsonSchema, characters: int) -> JsonSchema:
+def _bounded_items(items: JsonSchema, limit: Limit) -> JsonSchema:
     if items.get("type") == "array":
-        return items | {"items": _bounded_items(items["items"], characters)}
-    return items | {"maxLength": characters}
+        return items | {"items": _bounded_items(items["items"], limit)}
+    if limit.digits is not None:
+        return nullable(_bounded_number(items, limit))
+    return items | _if_set(maxLength=limit.characters)
+
+
+def _bounded_number(schema: JsonSchema, limit: Limit, low: Any = None, high: Any = None) -> JsonSchema:
+    if limit.digits is not None:
+        bound = Decimal(1).scaleb(limit.digits - limit.scale) - Decimal(1).scaleb(-limit.scale)
+        low, high = -bound if low is None else low, bound if high is None else high
+    found = schema | _if_set(minimum=_number(low), maximum=_number(high))
+    if (low, high) != (None, None) and "pattern" in found:
+        # A schema cannot bound the number in a text.
+        found = {name: value for name, value in found.items() if name != "pattern"} | {"type": "number"}
+    return found
 
 
 def _if_set(**members: Any) -> JsonSchema:

@@ -25,7 +25,7 @@ from querybuild.declarations.types import (
     TIMESTAMPTZ,
     ColumnType,
 )
-from querybuild.declarations.values import ValueFault
+from querybuild.declarations.values import JsonSchema, ValueFault
 
 
 def _text_type(
@@ -37,8 +37,9 @@ def _text_type(
     is_compared_as_text: bool = False,
     select: Callable[[Term], Term] = as_text,
 ) -> ColumnType:
-    """Return a type whose values are texts. example: a value, for messages. prefix: before the name in a cast; empty
-    for a type of an extension."""
+    """Return a type whose values are texts. Its schemas have the name of the type as their format. example: a value,
+    for messages. prefix: before the name in a cast; empty for a type of an extension."""
+    schema = {"type": "string", "format": name, "examples": [example]}
     return ColumnType(
         name=name,
         family=name,
@@ -55,8 +56,8 @@ def _text_type(
         select_array=as_texts if select is as_text else None,
         bound=cast_from_text(prefix + name),
         sql_type=prefix + name,
-        schema={"type": "string", "examples": [example]},
-        written_schema={"type": "string", "pattern": values.WITHOUT_NUL, "examples": [example]},
+        schema=schema,
+        written_schema=schema | {"pattern": values.WITHOUT_NUL},
     )
 
 
@@ -149,8 +150,14 @@ def _with_members(column_type: ColumnType, bound: ColumnType) -> ColumnType:
         column_type,
         from_json=lambda value: read(value, bound.from_json),
         from_text=lambda text: read(text, bound.from_text),
-        written_schema={"anyOf": [column_type.written_schema, bound.written_schema or bound.schema]},
+        written_schema={"anyOf": [column_type.written_schema, _bound_schema(bound)]},
     )
+
+
+def _bound_schema(bound: ColumnType) -> JsonSchema:
+    """Return the schema of one value. PostgreSQL shows a range of integers with the number after its last one."""
+    found = bound.written_schema or bound.schema
+    return found | {"maximum": found["maximum"] - 1} if "maximum" in found else found
 
 
 CONTAINED: dict[ColumnType, ColumnType] = {
