@@ -491,3 +491,12 @@ async def test_invalid_values(typed: tuple[Api, list[str]]) -> None:
         for op, _, _ in CASES[name].own:
             answer = await api.get(target("/things", [(f"filter[{one}][{op}]", "no [ value"), ("page[size]", "0")]))
             assert answer.status == (200 if op == "has_key" else 400), (name, op)
+
+
+async def test_the_schema_says_which_texts_may_be_empty(typed: tuple[Api, list[str]]) -> None:
+    api, names = typed
+    for name in names:
+        schema = type_of(name).written_schema
+        assert schema is not None
+        answer = await api.post("/things", {"data": {"type": "thing", "attributes": {f"{name.lower()}s": [""]}}})
+        assert answer.status == (422 if schema.get("minLength") else 201), (name, answer.body)

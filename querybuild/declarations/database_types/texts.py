@@ -35,10 +35,13 @@ def _text_type(
     prefix: str = "pg_catalog.",
     has_order: bool = True,
     is_compared_as_text: bool = False,
+    may_be_empty: bool = False,
     select: Callable[[Term], Term] = as_text,
 ) -> ColumnType:
     """Return a type whose values are texts. Its schemas have the name of the type as their format. example: a value,
-    for messages. prefix: before the name in a cast; empty for a type of an extension."""
+    for messages. prefix: before the name in a cast; empty for a type of an extension. may_be_empty: whether PostgreSQL
+    takes the text without characters."""
+    min_length = {} if may_be_empty else {"minLength": 1}
     schema = {"type": "string", "format": name, "examples": [example]}
     return ColumnType(
         name=name,
@@ -57,7 +60,7 @@ def _text_type(
         bound=cast_from_text(prefix + name),
         sql_type=prefix + name,
         schema=schema,
-        written_schema=schema | {"pattern": values.WITHOUT_NUL},
+        written_schema=schema | {"pattern": values.WITHOUT_NUL} | min_length,
     )
 
 
@@ -75,11 +78,11 @@ INET = _text_type("inet", "10.0.0.1", select=_address)
 CIDR = _text_type("cidr", "10.0.0.0/8")
 MACADDR = _text_type("macaddr", "08:00:2b:01:02:03")
 MACADDR8 = _text_type("macaddr8", "08:00:2b:01:02:03:04:05")
-MONEY = _text_type("money", "$12.50")
+MONEY = _text_type("money", "$12.50", may_be_empty=True)
 BIT = _text_type("bit", "0101")
-VARBIT = _text_type("varbit", "0101")
-TSVECTOR = replace(_text_type("tsvector", "'fat':2 'rat':3"), is_read_only=True)
-XML = replace(_text_type("xml", "<a>1</a>", has_order=False), has_equality=False)
+VARBIT = _text_type("varbit", "0101", may_be_empty=True)
+TSVECTOR = replace(_text_type("tsvector", "'fat':2 'rat':3", may_be_empty=True), is_read_only=True)
+XML = replace(_text_type("xml", "<a>1</a>", has_order=False, may_be_empty=True), has_equality=False)
 
 POINT = _geometric("point", "(1,2)")
 LINE = _geometric("line", "{1,-1,0}")
@@ -103,10 +106,13 @@ TSTZMULTIRANGE = _text_type("tstzmultirange", '{["2024-06-01 12:00:00+00",)}')
 DATEMULTIRANGE = _text_type("datemultirange", "{[2024-06-01,2024-07-01)}")
 
 CITEXT = replace(
-    _text_type("citext", "Anna", prefix=""), is_text=True, is_checked_by_database=False, id_type=CITEXT_IDS
+    _text_type("citext", "Anna", prefix="", may_be_empty=True),
+    is_text=True,
+    is_checked_by_database=False,
+    id_type=CITEXT_IDS,
 )
-HSTORE = _text_type("hstore", '"a"=>"1"', prefix="", has_order=False)
-LTREE = _text_type("ltree", "top.science", prefix="")
+HSTORE = _text_type("hstore", '"a"=>"1"', prefix="", has_order=False, may_be_empty=True)
+LTREE = _text_type("ltree", "top.science", prefix="", may_be_empty=True)
 VECTOR = _text_type("vector", "[1,2,3]", prefix="")
 """Of the extension pgvector."""
 
