@@ -93,7 +93,7 @@ _REFUSALS = {
     "XX000": "a regular expression is too complex",
     "22025": "a LIKE pattern must not end with a backslash",
     "22P05": "a character cannot be stored",
-    "54000": "a text is too long for an index",
+    "54000": "a value is too large for PostgreSQL or for an index",
 }
 
 

@@ -331,7 +331,7 @@ async def test_no_text_of_the_database_reaches_a_client(api: Api) -> None:
     """The error comes from PostgreSQL: a name that is too long for its index."""
     await create_household(api)
     name = "".join(chr(0x4E00 + number * 7919 % 20000) for number in range(3000))
-    detail = "PostgreSQL refuses a value of the document: a text is too long for an index."
+    detail = "PostgreSQL refuses a value of the document: a value is too large for PostgreSQL or for an index."
     await check_refused(
         api,
         [
