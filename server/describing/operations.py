@@ -50,14 +50,14 @@ class Purpose(msgspec.Struct, frozen=True):
 
 PURPOSES: dict[tuple[Shape, str, bool | None], Purpose] = {
     (Shape.COLLECTION, "GET", None): Purpose("list", "List {type} resources", "read", "collection"),
-    (Shape.COLLECTION, "POST", None): Purpose("create", "Create a {type}", "create", "document", "create"),
-    (Shape.RESOURCE, "GET", None): Purpose("detail", "Read a {type}", "read", "document"),
-    (Shape.RESOURCE, "PATCH", None): Purpose("update", "Update a {type}", "update", "document", "update"),
-    (Shape.RESOURCE, "DELETE", None): Purpose("delete", "Delete a {type}", "delete"),
+    (Shape.COLLECTION, "POST", None): Purpose("create", "Create one {type}", "create", "document", "create"),
+    (Shape.RESOURCE, "GET", None): Purpose("detail", "Read one {type}", "read", "document"),
+    (Shape.RESOURCE, "PATCH", None): Purpose("update", "Update one {type}", "update", "document", "update"),
+    (Shape.RESOURCE, "DELETE", None): Purpose("delete", "Delete one {type}", "delete"),
     (Shape.RELATED, "GET", True): Purpose("list", "List {name}", "read", "collection", of_target=True),
     (Shape.RELATED, "GET", False): Purpose("detail", "Read {name}", "read", "related", of_target=True),
     (Shape.RELATED, "POST", True): Purpose(
-        "create", "Create a {target} in {name}", "create", "document", "create", of_target=True, needs="add"
+        "create", "Create one {target} in {name}", "create", "document", "create", of_target=True, needs="add"
     ),
     (Shape.RELATED, "PATCH", False): Purpose("update", "Update {name}", "update", "document", "update", of_target=True),
     (Shape.RELATED, "DELETE", False): Purpose("delete", "Delete {name}", "delete", of_target=True),
