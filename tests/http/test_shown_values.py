@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import pytest
+from msgspec.structs import replace
 
 from tests import catalog
 from tests.conftest import on_server
@@ -204,21 +205,20 @@ async def test_not_a_number_and_declared_bounds(lists: Api) -> None:
 STORED: list[tuple[str, str]] = [
     *(("exact", f"'{value}'") for value in ("NaN", "Infinity", "-Infinity", "0.00", "-1.10", "1e-20")),
     *(("price", f"'{value}'") for value in ("0.00", "-9999999999.99")),
-    *(("numbers", f"'{value}'") for value in ("{}", "{1,NULL}", "{NULL}", "{{1,NULL},{2,3}}", "{{{1}},{{2}}}")),
-    *(("flags", f"'{value}'") for value in ("{true,NULL}", "{{true},{false}}")),
-    *(("texts", f"'{value}'") for value in ('{a,NULL,"NULL",""}', "{{a,b},{NULL,d}}")),
-    *(("amounts", f"'{value}'") for value in ("{NaN,NULL,1.50}", "{{1.50,NULL},{-Infinity,0}}")),
-    *(("singles", f"'{value}'") for value in ("{0.1,NULL}", "{{0.1,2.5},{1e-45,3}}")),
-    *(("fixeds", f"'{value}'") for value in ("{ab,NULL}", "{{a},{b}}")),
-    *(("moods", f"'{value}'") for value in ("{sad,NULL}", "{{sad,ok},{happy,NULL}}")),
-    ("tokens", "'{{123e4567-e89b-12d3-a456-426614174000},{NULL}}'"),
-    *(("days", f"'{value}'") for value in ("{2024-02-29,NULL}", "{{2024-02-29},{NULL}}")),
-    *(("clocks", f"'{value}'") for value in ("{24:00:00,NULL}", "{{12:00:00.5},{00:00:00}}")),
+    *(("numbers", f"'{value}'") for value in ("{}", "{1,NULL}", "{NULL}")),
+    ("flags", "'{true,NULL}'"),
+    ("texts", """'{a,NULL,"NULL",""}'"""),
+    ("amounts", "'{NaN,NULL,1.50}'"),
+    ("singles", "'{0.1,NULL}'"),
+    ("fixeds", "'{ab,NULL}'"),
+    ("moods", "'{sad,NULL}'"),
+    ("days", "'{2024-02-29,NULL}'"),
+    ("clocks", "'{24:00:00,NULL}'"),
     *((name, "'{2024-02-29 12:00:00,NULL}'") for name in ("moments", "instants")),
-    *((name, "'{{2024-02-29 12:00:00},{NULL}}'") for name in ("moments", "instants")),
-    *(("spans", f"'{value}'") for value in ("{1 day,NULL}", "{{1 day,-1 mon},{NULL,0 s}}")),
-    *(("blobs", f"'{value}'") for value in (r"{\\x00,NULL}", r"{{\\x00},{\\x}}")),
+    ("spans", "'{1 day,NULL}'"),
+    ("blobs", r"'{\\x00,NULL}'"),
     ("trees", """ARRAY['1','"a"','[1,null]']::jsonb[]"""),
+    ("trees", """ARRAY['[1,2]','[[3]]']::jsonb[]"""),
     *(("clock", f"'{value}'") for value in ("24:00:00", "12:00:00.5")),
     ("span", "'1 year -2 days 0.5 s'"),
     ("fixed", "'a'"),
@@ -228,14 +228,52 @@ STORED: list[tuple[str, str]] = [
     ("address", "'10.0.0.1'"),
 ]
 
+# The same for arrays of two dimensions.
+NESTED: list[tuple[str, str]] = [
+    ("numbers", "'{{1,NULL},{2,3}}'"),
+    ("flags", "'{{true},{false}}'"),
+    ("texts", "'{{a,b},{NULL,d}}'"),
+    ("amounts", "'{{1.50,NULL},{-Infinity,0}}'"),
+    ("singles", "'{{0.1,2.5},{1e-45,3}}'"),
+    ("fixeds", "'{{a},{b}}'"),
+    ("moods", "'{{sad,ok},{happy,NULL}}'"),
+    ("tokens", "'{{123e4567-e89b-12d3-a456-426614174000},{NULL}}'"),
+    ("days", "'{{2024-02-29},{NULL}}'"),
+    ("clocks", "'{{12:00:00.5},{00:00:00}}'"),
+    *((name, "'{{2024-02-29 12:00:00},{NULL}}'") for name in ("moments", "instants")),
+    ("spans", "'{{1 day,-1 mon},{NULL,0 s}}'"),
+    ("blobs", r"'{{\\x00},{\\x}}'"),
+]
+
 
 @pytest.fixture
 def samples(serve: Serve, corner_url: str) -> Api:
     return serve(corner_url, catalog.CATALOG)
 
 
+def in_two_dimensions(attribute: Attribute) -> Attribute:
+    element = attribute.type.element
+    is_nested = attribute.name in dict(NESTED) and element is not None
+    return replace(attribute, type=array(element, dimensions=2)) if is_nested and element else attribute
+
+
+@pytest.fixture
+def nested(serve: Serve, corner_url: str) -> Api:
+    """The same rows, with arrays of two dimensions."""
+    attributes = tuple([in_two_dimensions(one) for one in catalog.SAMPLE_TYPE.attributes])
+    return serve(corner_url, Catalog([replace(catalog.SAMPLE_TYPE, attributes=attributes)]))
+
+
 async def test_a_shown_value_is_accepted_and_changes_nothing(samples: Api) -> None:
-    for name, stored in STORED:
+    await accepts_what_it_shows(samples, STORED)
+
+
+async def test_a_shown_value_of_two_dimensions_is_accepted_and_changes_nothing(nested: Api) -> None:
+    await accepts_what_it_shows(nested, NESTED)
+
+
+async def accepts_what_it_shows(samples: Api, values: list[tuple[str, str]]) -> None:
+    for name, stored in values:
         [row] = await samples.sql(f"INSERT INTO corner.samples ({name}) VALUES ({stored}) RETURNING id, {name}::text")
         path = f"/samples/{row['id']}"
         value = (await samples.get(path)).document["data"]["attributes"][name]
@@ -246,9 +284,33 @@ async def test_a_shown_value_is_accepted_and_changes_nothing(samples: Api) -> No
         assert after[0] == row[1], (name, stored, value)
 
 
+async def test_a_value_of_other_dimensions_is_shown_and_not_accepted(samples: Api) -> None:
+    """PostgreSQL does not check the dimensions of an array."""
+    for name, stored in NESTED:
+        [row] = await samples.sql(f"INSERT INTO corner.samples ({name}) VALUES ({stored}) RETURNING id, {name}::text")
+        path = f"/samples/{row['id']}"
+        value = (await samples.get(path)).document["data"]["attributes"][name]
+        assert isinstance(value[0], list)
+        answer = await samples.patch(
+            path, {"data": {"type": "sample", "id": str(row["id"]), "attributes": {name: value}}}
+        )
+        [fault] = answer.errors
+        assert (answer.status, fault["source"]) == (422, {"pointer": f"/data/attributes/{name}"}), answer.body
+        [after] = await samples.sql(f"SELECT {name}::text FROM corner.samples WHERE id = $1", row["id"])
+        assert after[0] == row[1]
+
+
 async def test_a_shown_value_is_found(samples: Api) -> None:
+    await finds_what_it_shows(samples, STORED)
+
+
+async def test_a_shown_value_of_two_dimensions_is_found(nested: Api) -> None:
+    await finds_what_it_shows(nested, NESTED)
+
+
+async def finds_what_it_shows(samples: Api, values: list[tuple[str, str]]) -> None:
     """JSON and bytea have no equality here."""
-    for name, stored in STORED:
+    for name, stored in values:
         if name in ("blobs", "trees"):
             continue
         [row] = await samples.sql(f"INSERT INTO corner.samples ({name}) VALUES ({stored}) RETURNING id")
