@@ -218,6 +218,21 @@ async def test_root(reader: Api) -> None:
     )
     assert links["self"] == "/"
     assert {path[1:]: path for path in PATHS.values()}.items() <= links.items()
+    for name in ("service-desc", "service-doc"):
+        assert (await reader.get(links[name])).status == 200
+
+
+@pytest.fixture(params=[("docs_page", {"service-desc"}), ("openapi", set())])
+def described(request: pytest.FixtureRequest, serve: Serve, rows_url: str) -> tuple[Api, set[str]]:
+    """Return a server without one of the descriptions, and the links that are left."""
+    setting, names = request.param
+    return serve(rows_url, **{setting: False}), names
+
+
+async def test_the_root_links_the_descriptions_that_exist(described: tuple[Api, set[str]]) -> None:
+    api, names = described
+    links = (await api.get("/")).document["links"]
+    assert {name for name in links if name.startswith("service")} == names
 
 
 @pytest.mark.parametrize(("path", "status"), [("/-/live", "live"), ("/-/ready", "ready")])

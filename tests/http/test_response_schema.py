@@ -96,7 +96,7 @@ async def test_the_root(public_api: Api) -> None:
     """Its links name every collection, which the schema does not allow. Everything else is valid."""
     found = (await public_api.get("/")).document
     links = found["links"]
-    for name in ("self", *COLLECTIONS, "operations"):
+    for name in ("self", "service-desc", "service-doc", *COLLECTIONS, "operations"):
         assert faults(found | {"links": {"self": links.pop(name)}}) == []
     assert links == {}
 

@@ -1,4 +1,5 @@
-"""Answers / with links to every collection, and `OPTIONS *` with the methods of the server."""
+"""Answers / with links to every collection and to the descriptions of the API, and `OPTIONS *` with the methods of the
+server."""
 
 from __future__ import annotations
 
@@ -6,6 +7,10 @@ import msgspec
 
 from serializers.objects import LinksDocument
 from server.handlers.base import Handler
+from server.routes import Shape
+
+_DESCRIPTIONS = {"service-desc": Shape.OPENAPI, "service-doc": Shape.DOCS}
+"""The descriptions of the API by their link relations. Source: RFC 8631."""
 
 
 class RootHandler(Handler):
@@ -15,6 +20,7 @@ class RootHandler(Handler):
         self.check_parameters()
         base = self.engine.base_url
         links = {"self": f"{base}/"}
+        links.update({name: base + path for name, path in _DESCRIPTIONS.items() if path in self.engine.fixed_paths})
         listed = [resource for resource in self.engine.catalog if "list" in resource.methods]
         links.update({resource.path[1:]: base + resource.path for resource in listed})
         operations_path = self.engine.settings.operations_path
