@@ -408,7 +408,8 @@ async def test_no_operations_at_all(start: Start, database_url: str) -> None:
     assert (await operate(api, add("parent", {"name": "p"}))).status == 404
     root = await api.get("/")
     assert root.status == 200
-    assert set(root.document["links"].values()) == {"/", *(resource.path for resource in built_in())}
+    descriptions = {"/-/openapi.json", "/-/docs"}
+    assert set(root.document["links"].values()) == {"/", *descriptions, *(resource.path for resource in built_in())}
 
 
 @pytest.mark.parametrize("path", ["/users", "/users/7", "/user-bio/1/user"])
