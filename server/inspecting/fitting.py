@@ -55,18 +55,18 @@ def _without_targets(one: Inspected, missing: dict[str, str]) -> Inspected:
 
 def _filtered(one: Inspected, reason: Callable[[Field], str], unstated: tuple[str, ...]) -> Inspected:
     """Return a resource without the fields that have a reason, which becomes a comment."""
-    reasons = [text for field in one.fields if (text := reason(field))]
+    reasons = {field.declaration.name: text for field in one.fields if (text := reason(field))}
     if not reasons:
         return one
-    fields = tuple([field for field in one.fields if not reason(field)])
+    fields = tuple([field for field in one.fields if field.declaration.name not in reasons])
     declared = [field.declaration for field in fields]
     resource = msgspec.structs.replace(
         one.resource,
         attributes=tuple([field for field in declared if isinstance(field, Attribute)]),
         relationships=tuple([field for field in declared if not isinstance(field, Attribute)]),
     )
-    changed = msgspec.structs.replace(one, resource=resource, fields=fields, unstated=(*unstated, *reasons))
-    lost = {name for field in one.fields if reason(field) for name in _columns_of(field)}
+    changed = msgspec.structs.replace(one, resource=resource, fields=fields, unstated=(*unstated, *reasons.values()))
+    lost = {name for field in one.fields if field.declaration.name in reasons for name in _columns_of(field)}
     unset = [column.name for column in one.table.columns if column.name in lost and must_be_sent(one.table, column)]
     return _without_create(changed, unset[0]) if unset and "create" in resource.methods else changed
 

@@ -10,6 +10,7 @@ import asyncpg
 import msgspec
 
 from querybuild.declarations.terms import quote_ident
+from server.schema.live_views import IS_COMPUTED_IN_VIEW
 
 TYPE_NAME = """CASE WHEN b.typtype = 'e' THEN 'enum'
             WHEN e.typtype = 'e' THEN '_enum'
@@ -17,7 +18,6 @@ TYPE_NAME = """CASE WHEN b.typtype = 'e' THEN 'enum'
             ELSE b.typname END"""
 
 
-# is_computed: unless INSTEAD OF triggers take both inserts and updates.
 # denied_sequences: the sequences that the column's default uses and the role may not use. OFFSET: so that privileges on
 # the table are looked up once.
 _COLUMNS = f"""
@@ -31,10 +31,7 @@ SELECT a.attrelid::int8 AS oid, a.attname AS name,
            AS has_nondeterministic_collation,
        a.atthasdef OR a.attidentity <> '' OR d.typdefault IS NOT NULL AS has_default,
        a.attidentity = 'a' OR a.attgenerated <> '' AS is_generated,
-       c.relkind = 'v' AND pg_relation_is_updatable(c.oid, false) & 20 = 20
-           AND NOT pg_column_is_updatable(c.oid, a.attnum, false)
-           AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgtype & 64 = 64
-                           HAVING bit_or(t.tgtype) & 20 = 20) AS is_computed,
+       {IS_COMPUTED_IN_VIEW} AS is_computed,
        c.may_select OR has_column_privilege(c.oid, a.attnum, 'SELECT') AS may_select,
        c.may_insert OR has_column_privilege(c.oid, a.attnum, 'INSERT') AS may_insert,
        c.may_update OR has_column_privilege(c.oid, a.attnum, 'UPDATE') AS may_update,

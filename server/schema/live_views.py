@@ -18,6 +18,13 @@ IS_PLAIN_VIEW = """c.relkind = 'v' AND pg_relation_is_updatable(c.oid, false) & 
 """For pg_class `c`: whether it is a view of one table, whose rows PostgreSQL writes without rules and triggers of the
 view. Its columns are NOT NULL where those of the table are."""
 
+IS_COMPUTED_IN_VIEW = """c.relkind = 'v' AND pg_relation_is_updatable(c.oid, false) & 20 = 20
+    AND NOT pg_column_is_updatable(c.oid, a.attnum, false)
+    AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgtype & 64 = 64
+                    HAVING bit_or(t.tgtype) & 20 = 20)"""
+"""For pg_class `c` and pg_attribute `a`: whether a view can be written, but not this column of it, unless INSTEAD OF
+triggers take both inserts and updates."""
+
 # The rule of a view names the column behind each of its own (TargetEntry in src/include/nodes/primnodes.h). A name that
 # also belongs to a subquery of the view is not certain.
 _COLUMNS = f"""

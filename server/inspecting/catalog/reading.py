@@ -30,7 +30,7 @@ from server.inspecting.catalog.model import (
     Type,
 )
 from server.inspecting.catalog.view_columns import Shown, shown_columns
-from server.schema.live_views import IS_PLAIN_VIEW
+from server.schema.live_views import IS_COMPUTED_IN_VIEW, IS_PLAIN_VIEW
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
@@ -62,17 +62,13 @@ LEFT JOIN pg_foreign_data_wrapper w ON w.oid = s.srvfdw
 WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
 """
 
-# is_computed: unless INSTEAD OF triggers take both inserts and updates.
-_COLUMNS = """
+_COLUMNS = f"""
 SELECT a.attrelid::int8 AS oid, a.attname AS name, a.attnum::int4 AS number, a.atttypid::int8 AS type,
        a.atttypmod AS modifier, format_type(a.atttypid, a.atttypmod) AS shown,
        a.attnotnull OR d.typnotnull AS is_not_null,
        a.atthasdef OR a.attidentity <> '' OR d.typdefault IS NOT NULL AS has_default,
        a.attidentity = 'a' OR a.attgenerated <> '' AS is_generated,
-       c.relkind = 'v' AND pg_relation_is_updatable(c.oid, false) & 20 = 20
-           AND NOT pg_column_is_updatable(c.oid, a.attnum, false)
-           AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgtype & 64 = 64
-                           HAVING bit_or(t.tgtype) & 20 = 20) AS is_computed,
+       {IS_COMPUTED_IN_VIEW} AS is_computed,
        a.attndims::int4 AS dimensions, coalesce(col_description(a.attrelid, a.attnum), '') AS comment,
        has_column_privilege(c.oid, a.attnum, 'SELECT') AS may_select,
        has_column_privilege(c.oid, a.attnum, 'INSERT') AS may_insert,
