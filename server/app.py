@@ -38,11 +38,11 @@ from server.handlers.custom import defined_methods
 from server.health import Health
 from server.http import compression, cors
 from server.http.allowed_hosts import AllowedHosts
-from server.http.closings import Closings, Reason
-from server.http.connections import FindHandler, Server
 from server.http.proxies import request_factory, trusted_peer_check
 from server.http.request import HandlerDelegate, Request
 from server.http.target import ASTERISK, canonical_path, path_text, pattern_text, shown_path
+from server.http.transport.closings import Closings, Reason
+from server.http.transport.connections import FindHandler, Server
 from server.limits.balance import Balance
 from server.limits.per_worker import ConnectionLimits, admin_limits, connection_limits, share
 from server.limits.running import Running

@@ -166,7 +166,12 @@ PARTS = [
         for name in ("position", "internal_position", "internal_query")
     ),
     # Others.
-    Part("uvloop.loop.TCPTransport", "writelines", ("server/http/http1.py",), "sends pieces without joining them"),
+    Part(
+        "uvloop.loop.TCPTransport",
+        "writelines",
+        ("server/http/transport/http1.py",),
+        "sends pieces without joining them",
+    ),
     Part(
         "pypika.terms.Term",
         "get_sql",

@@ -27,7 +27,7 @@ from server.execution.included import too_many_included
 from server.execution.refusals import raise_refusal
 from server.postgres.connection import Connection, is_open
 from server.postgres.driver_errors import PARSED, REFUSED, UNSUPPORTED
-from server.postgres.wire.meter import Meter
+from server.postgres.wire.meter import ReceivedMeter
 
 BATCH_ROWS = 500
 """The maximal number of rows in a batch. A piece shows all rows of a batch, or fewer if linkage is read for them."""
@@ -46,7 +46,7 @@ SAVEPOINT = "batches"
 Send = Callable[[bytes], Awaitable[None]]
 
 
-class Cursor:
+class PartReader:
     """Reads the rows of one part from a portal, in batches. reads_ahead: whether PostgreSQL reads the next batch while
     one is encoded and sent. Then `stop` must be called at the end.
 
@@ -110,7 +110,7 @@ class Cursor:
             await asyncio.sleep(0)
         return self._encode([with_computed(self._part.node, rows), *linkage], linked)
 
-    def _limit_received(self) -> Meter:
+    def _limit_received(self) -> ReceivedMeter:
         return self._connection.limit_received(self._max_bytes if self._fetched_rows == 1 else self._max_bytes // 4)
 
     async def _fetch_rows(self) -> None:
@@ -178,7 +178,7 @@ class Stream:
         self._statements = stream.statements
         self._encoder = stream.encoder
         self._data, *self._included = [
-            Cursor(connection, part, encode, engine.settings.max_answer_bytes, sent)
+            PartReader(connection, part, encode, engine.settings.max_answer_bytes, sent)
             for part, encode in zip(self._statements.parts, self._encoder.parts, strict=True)
         ]
 
@@ -208,21 +208,21 @@ class Stream:
         await self._send_rest(self._data, send, b",")
         await send(self._encoder.between)
         comma = b""
-        for cursor in self._included:
-            await cursor.open()
-            await self._send_rest(cursor, send, comma)
-            comma = b"," if cursor.count else comma
+        for reader in self._included:
+            await reader.open()
+            await self._send_rest(reader, send, comma)
+            comma = b"," if reader.count else comma
 
-    async def _send_rest(self, cursor: Cursor, send: Send, comma: bytes) -> None:
+    async def _send_rest(self, reader: PartReader, send: Send, comma: bytes) -> None:
         """Send the rest of the stream. comma: what the next piece begins with."""
-        cursor.reads_ahead = True
+        reader.reads_ahead = True
         try:
-            while piece := await cursor.next():
+            while piece := await reader.next():
                 await send(comma + piece)
                 comma = b","
         finally:
-            await cursor.stop()
-        await cursor.close()
+            await reader.stop()
+        await reader.close()
 
     def tail(self, links: dict[str, str], meta: Meta) -> bytes:
         """Return the end of the document."""

@@ -33,7 +33,7 @@ from server.http import compression
 from server.limits.running import ClientGone
 from server.observing.logs import one_line
 from server.postgres.connection import Connection
-from server.postgres.stream_slots import Reader
+from server.postgres.sharing.stream_slots import Reader
 from server.routes import route_not_found
 
 log = logging.getLogger("server")

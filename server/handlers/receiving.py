@@ -13,8 +13,8 @@ from typing import Any
 from querybuild.errors import ApiError, release_frames
 from server.engine import Engine
 from server.errors import BodyTooLarge, Overloaded
-from server.http.answering import Exchange
 from server.http.request import Request
+from server.http.transport.answering import Exchange
 from server.limits.running import Running
 from server.observing.observed import ObservedHandler
 from server.routes import Method

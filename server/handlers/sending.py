@@ -12,9 +12,9 @@ import time
 
 from server.handlers.identifying import Identifying
 from server.http import compression
-from server.http.answering import http_date
 from server.http.headers import Headers
 from server.http.negotiation import MEDIA_TYPE
+from server.http.transport.answering import http_date
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 

@@ -16,7 +16,7 @@ import asyncpg
 from serializers.errors import answer_too_large
 from server.observing import metrics
 from server.observing.telemetry import Telemetry
-from server.postgres.wire.meter import Meter
+from server.postgres.wire.meter import ReceivedMeter
 from server.postgres.wire.pipeline import PipelinedStatement, command_messages, execute_messages, has_texts
 
 RESET = (
@@ -43,7 +43,7 @@ class Connection(asyncpg.Connection):
     command is one of them. _is_sending: whether the next one is not executed yet."""
 
     telemetry: Telemetry | None = None
-    _meter: Meter
+    _meter: ReceivedMeter
     _protocol: Any
     _transport: Any
     _stmt_cache: Any
@@ -218,10 +218,10 @@ class Connection(asyncpg.Connection):
     def on_open(self, telemetry: Telemetry) -> None:
         """Prepare a newly opened connection."""
         self.telemetry = telemetry
-        self._meter = Meter(self)
+        self._meter = ReceivedMeter(self)
         telemetry.count(metrics.OPENED)
 
-    def limit_received(self, max_bytes: int) -> Meter:
+    def limit_received(self, max_bytes: int) -> ReceivedMeter:
         """Return a context manager that limits the bytes that its statements receive together. It raises
         AnswerTooLarge."""
         return self._meter.limit(max_bytes)

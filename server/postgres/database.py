@@ -48,7 +48,7 @@ from server.postgres.probe import FAILURES, Probe
 from server.postgres.row_security.connection import check_role
 from server.postgres.row_security.roles import SET_ROLE, RequestRole, Roles
 from server.postgres.rules import raise_rule
-from server.postgres.stream_slots import Reader, StreamShareUsed, StreamSlots
+from server.postgres.sharing.stream_slots import Reader, StreamShareUsed, StreamSlots
 from server.postgres.time_limits import timed
 from server.settings import Settings
 

@@ -21,8 +21,8 @@ from asyncpg import exceptions as pg
 from server.observing.supervision import Supervised
 from server.observing.telemetry import Telemetry
 from server.postgres.connection import Connection, is_open, retire
-from server.postgres.shares import Shares, Turn
-from server.postgres.turn_timeouts import TurnTimeouts
+from server.postgres.sharing.shares import Shares, Turn
+from server.postgres.sharing.turn_timeouts import TurnTimeouts
 
 UNUSED_CONNECTION_SECONDS = 300
 """How long an unused connection is kept here at least, and then again in asyncpg's pool."""

@@ -14,7 +14,7 @@ unit).
     45    systemd kills them all
 """
 
-from server.http.connections import CLOSING_SECONDS
+from server.http.transport.connections import CLOSING_SECONDS
 from server.observing.telemetry import TRACES_SECONDS
 
 STOP_REASON_SECONDS = 0.1

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from server.http.connections import Server
+from server.http.transport.connections import Server
 from server.limits.running import Running
 from server.settings import Settings
 

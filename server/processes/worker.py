@@ -22,7 +22,7 @@ import msgspec
 from server.app import Routes, make_admin_server, make_app, make_server
 from server.authentication.authenticator import Authenticator
 from server.authentication.files import AuthFiles
-from server.http.connections import Server
+from server.http.transport.connections import Server
 from server.limits.balance import Balance
 from server.limits.per_worker import share
 from server.observing.shared_counters import SharedCounters

@@ -25,7 +25,7 @@ from tornado.netutil import bind_sockets
 from querybuild.declarations.catalog import Catalog
 from server.app import Routes, make_app, make_server
 from server.authentication.authenticator import Authenticator, Custom
-from server.http.connections import Server
+from server.http.transport.connections import Server
 from server.postgres.connection import Connection
 from server.postgres.database import Database
 from server.postgres.opening import open_alone, open_database

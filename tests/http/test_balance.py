@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest, ResponseStartLine
 
-from server.http.connections import Server
 from server.http.headers import Headers
+from server.http.transport.connections import Server
 from server.limits.balance import Balance
 from tests.waiting import SECONDS, until
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from server.http import http1
+from server.http.transport import http1
 from server.resources import built_in
 from tests.http.conftest import Start
 from tests.http.server_loop import io_loop

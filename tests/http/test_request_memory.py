@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from querybuild.declarations.catalog import Catalog
-from server.http.http1 import ClientConnection
 from server.http.request import HandlerDelegate
+from server.http.transport.http1 import ClientConnection
 from tests.http.conftest import MEDIA_TYPE, Api, Start
 from tests.http.custom import hooked
 from tests.http.operating import EXTENDED, add, remove, update

@@ -15,7 +15,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from server.http import connections
+from server.http.transport import connections
 from server.observing.shared_counters import SharedCounters
 from server.processes import worker
 from server.processes.listening import listen

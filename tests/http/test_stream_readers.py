@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from querybuild.declarations.catalog import Catalog
 from server.execution import streams
 from server.handlers.reading import ReadingHandler
-from server.postgres import stream_slots
+from server.postgres.sharing import stream_slots
 from server.processes import worker
 from server.resources import built_in
 from tests.http.conftest import Api, Start
@@ -41,13 +41,13 @@ class Pieces:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        following = streams.Cursor.next
+        following = streams.PartReader.next
 
-        async def counted(cursor: streams.Cursor) -> bytes:
+        async def counted(reader: streams.PartReader) -> bytes:
             self.count += 1
-            return await following(cursor)
+            return await following(reader)
 
-        monkeypatch.setattr(streams.Cursor, "next", counted)
+        monkeypatch.setattr(streams.PartReader, "next", counted)
 
 
 async def until_stalled(api: Api, pieces: Pieces) -> None:
@@ -260,13 +260,13 @@ async def test_postgresql_waits_for_a_slow_reader(
     api = await start(database_url, built_in(), stream_seconds=77, idle_transaction_timeout_seconds=5)
     await create_many(api, 5)
     told: list[str] = []
-    opened = streams.Cursor.open
+    opened = streams.PartReader.open
 
-    async def asked(cursor: Any, *values: Any) -> None:
-        await opened(cursor, *values)
-        told.append(await cursor._connection.fetchval("SHOW idle_in_transaction_session_timeout"))
+    async def asked(reader: Any, *values: Any) -> None:
+        await opened(reader, *values)
+        told.append(await reader._connection.fetchval("SHOW idle_in_transaction_session_timeout"))
 
-    monkeypatch.setattr(streams.Cursor, "open", asked)
+    monkeypatch.setattr(streams.PartReader, "open", asked)
     assert (await api.get("/users?page[size]=0")).status == 200
     assert told == ["77s"]
     async with reading(api.port) as reader:

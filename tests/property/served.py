@@ -25,7 +25,7 @@ import migrations
 from querybuild.declarations.catalog import Catalog
 from server.app import make_app, make_server
 from server.engine import Engine
-from server.http.connections import Server
+from server.http.transport.connections import Server
 from server.postgres.database import Database
 from server.postgres.opening import open_database
 from server.schema import live_references, live_schema

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from server.postgres.pooler import PooledConnection
-from server.postgres.wire.meter import Meter
+from server.postgres.wire.meter import ReceivedMeter
 from tests.private_parts import DRIVER, MESSAGE, PARTS, PROTOCOL, STATEMENT, naming
 
 TRANSACTION = "asyncpg.transaction.Transaction"
@@ -120,7 +120,7 @@ async def a_connection_is_cleaned_up_when_it_is_closed_or_lost(connection: Any) 
 
 @checks(f"{DRIVER}._protocol", f"{DRIVER}._transport")
 async def a_meter_between_transport_and_protocol_sees_all_bytes(connection: Any) -> None:
-    meter = Meter(connection)
+    meter = ReceivedMeter(connection)
     assert connection._transport.get_protocol() is meter
     assert await connection.fetchval("SELECT repeat('a', 100000)") == "a" * 100_000
     assert 100_000 < meter.received_bytes < 101_000

@@ -7,8 +7,8 @@ import logging
 import msgspec
 import pytest
 
-from server.http.closings import LOG_INTERVAL_SECONDS, MAX_CLIENTS, OTHERS, Closings, Reason
-from server.http.eviction import (
+from server.http.transport.closings import LOG_INTERVAL_SECONDS, MAX_CLIENTS, OTHERS, Closings, Reason
+from server.http.transport.eviction import (
     HALF_LIFE_SECONDS,
     RANKED_SECONDS,
     RETRY_SECONDS,
@@ -108,7 +108,7 @@ def test_many_closed_connections_are_logged_in_one_line(
 ) -> None:
     """All are counted; normal ends are not logged."""
     now, counted = 100.0, list[Reason]()
-    monkeypatch.setattr("server.http.closings.time.monotonic", lambda: now)
+    monkeypatch.setattr("server.http.transport.closings.time.monotonic", lambda: now)
     closings = Closings(counted.append)
     for reason, client in [(Reason.CONNECTIONS, "a"), (Reason.CONNECTIONS, "b"), (Reason.CONNECTIONS, "b")]:
         closings.record(reason, client)

@@ -1,5 +1,6 @@
-"""`server/http/http1.py` and `server/http/answering.py` over a transport of the test: where requests end, how answers
-are framed, and when connections are closed. `tests/http/test_hostile_http.py` tests the same over sockets."""
+"""`server/http/transport/http1.py` and `server/http/transport/answering.py` over a transport of the test: where
+requests end, how answers are framed, and when connections are closed. `tests/http/test_hostile_http.py` tests the same
+over sockets."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ import pytest
 from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, HTTPOutputError, RequestStartLine, ResponseStartLine
 from tornado.iostream import StreamClosedError
 
-from server.http.answering import JOINED_BYTES, Exchange
 from server.http.headers import Headers
-from server.http.http1 import KEPT_BYTES, SHORT_BODY_BYTES, ClientConnection, Peer
-from server.http.message import FED_BYTES, FED_TIMES
+from server.http.transport.answering import JOINED_BYTES, Exchange
+from server.http.transport.http1 import KEPT_BYTES, SHORT_BODY_BYTES, ClientConnection, Peer
+from server.http.transport.message import FED_BYTES, FED_TIMES
 from tests.waiting import until
 
 GET = b"GET /one HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from server.postgres import shares
-from server.postgres.shares import MAX_CLIENTS, SHORT_SECONDS, Shares
+from server.postgres.sharing import shares
+from server.postgres.sharing.shares import MAX_CLIENTS, SHORT_SECONDS, Shares
 
 
 class Clock:

@@ -9,8 +9,8 @@ import weakref
 
 import pytest
 
-from server.postgres.shares import Turn
-from server.postgres.turn_timeouts import TurnTimeouts
+from server.postgres.sharing.shares import Turn
+from server.postgres.sharing.turn_timeouts import TurnTimeouts
 
 
 def turn() -> Turn:

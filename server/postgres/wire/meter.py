@@ -22,7 +22,7 @@ PAUSE_SECONDS = 0.05
 """How long reading pauses after a cancellation, so that PostgreSQL receives the cancel request first."""
 
 
-class Meter(asyncio.Protocol):
+class ReceivedMeter(asyncio.Protocol):
     """A protocol between a connection's transport and asyncpg's protocol. received_bytes: how many since the last
     reset. is_over: whether the limit was exceeded. answers: those to statements that asyncpg has not sent."""
 
@@ -46,7 +46,7 @@ class Meter(asyncio.Protocol):
         self.is_over = False
         self._max_bytes = sys.maxsize
 
-    def limit(self, max_bytes: int, *, is_cancelled: bool = True) -> Meter:
+    def limit(self, max_bytes: int, *, is_cancelled: bool = True) -> ReceivedMeter:
         """Reset the count, and return a context manager that limits the bytes that its statements receive together.
         is_cancelled: whether a statement can be cancelled, so that the connection is kept.
 
@@ -61,7 +61,7 @@ class Meter(asyncio.Protocol):
         self._task, self._cancelling = task, task.cancelling()
         return self
 
-    def __enter__(self) -> Meter:
+    def __enter__(self) -> ReceivedMeter:
         return self
 
     def __exit__(

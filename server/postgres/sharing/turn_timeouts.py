@@ -11,7 +11,7 @@ import heapq
 import time
 from itertools import count
 
-from server.postgres.shares import Turn
+from server.postgres.sharing.shares import Turn
 
 
 class TurnTimeouts:

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from server.postgres.shares import Shares
+from server.postgres.sharing.shares import Shares
 
 STALLED_SECONDS = 1.0
 """A stream is stalled if its reader has read nothing for this time. It may be ended for a stream that waits."""

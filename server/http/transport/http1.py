@@ -19,10 +19,10 @@ import msgspec
 from httptools import HttpParserError
 from tornado.httputil import HTTPInputError, HTTPMessageDelegate, RequestStartLine
 
-from server.http.answering import Exchange, bare_answer, closed_future, fail
 from server.http.headers import Headers
-from server.http.message import EMPTY_LINES, END, Message, Refused, without_empty_lines
 from server.http.request import HandlerReady
+from server.http.transport.answering import Exchange, bare_answer, closed_future, fail
+from server.http.transport.message import EMPTY_LINES, END, Message, Refused, without_empty_lines
 
 KEPT_BYTES = 65_536
 """How many bytes behind a request are kept while it is at work. At more, the connection stops reading."""

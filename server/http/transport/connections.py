@@ -18,12 +18,12 @@ from typing import Any
 
 from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest, RequestStartLine
 
-from server.http.answering import Exchange
-from server.http.closings import Closings, Reason
-from server.http.eviction import SETTLED_SECONDS, Group, Progress, decay_over
 from server.http.headers import Headers
-from server.http.http1 import ClientConnection, Peer
 from server.http.request import UNIX, MakeRequest, Request
+from server.http.transport.answering import Exchange
+from server.http.transport.closings import Closings, Reason
+from server.http.transport.eviction import SETTLED_SECONDS, Group, Progress, decay_over
+from server.http.transport.http1 import ClientConnection, Peer
 from server.limits.balance import Balance
 from server.limits.per_worker import ConnectionLimits
 
@@ -89,7 +89,7 @@ class Server:
     At the limit of connections, a new connection replaces the one with the least progress. If all of them are at work,
     new ones wait in the listen backlog, where other workers may accept them.
 
-    head_bytes, is_ending, shed_next: see `server.http.http1.ConnectionOwner`. addresses, is_loopback: see
+    head_bytes, is_ending, shed_next: see `server.http.transport.http1.ConnectionOwner`. addresses, is_loopback: see
     `server.http.request.Listener`.
     """
 
