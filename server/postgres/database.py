@@ -287,6 +287,12 @@ class Database:
 
         return await self._attempts(tracked, None)
 
+    async def let_next_begin(self) -> None:
+        """Let a request that was waiting for the connection of the last write send its statement. Call it before the
+        answer to that write is encoded: meanwhile PostgreSQL executes the next one."""
+        if self._pool.has_handed_on:
+            await asyncio.sleep(0)
+
     async def _attempts(
         self,
         work: Callable[[Connection], Awaitable[Result]],

@@ -76,6 +76,7 @@ class Pool:
     _turns: the requests that wait for a connection or a place.
     _current: the open connections that are not retired.
     _opening: how many connections are being opened.
+    has_handed_on: whether requests waited when the last connection was kept.
 
     No request waits while there is a connection for it: a released connection is handed to the next request at once.
     """
@@ -107,6 +108,7 @@ class Pool:
         self._timeouts = TurnTimeouts()
         self._kept = 0
         self._is_closing = False
+        self.has_handed_on = False
         self._trimming: Supervised | None = None
 
     def figures(self) -> PoolFigures:
@@ -248,7 +250,8 @@ class Pool:
             return
         self._ready.append(connection)
         self._turns.give_back(client, connection)
-        if self._turns.waiting:
+        self.has_handed_on = bool(self._turns.waiting)
+        if self.has_handed_on:
             self._hand_on()
         if self._trimming is None:
             self._trimming = self._telemetry.supervise("pool", self._trim)

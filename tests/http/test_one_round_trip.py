@@ -1,16 +1,23 @@
-"""Statements that are sent in one round trip are one transaction, whatever the driver does in between."""
+"""Statements that are sent in one round trip are one transaction, whatever the driver does in between. The next write
+is sent before the answer to the last one."""
 
 from __future__ import annotations
+
+import asyncio
+from typing import Any
 
 import asyncpg
 import pytest
 
-from server.postgres.connection import SYNC
+from server.handlers.sending import Sending
+from server.postgres.connection import SYNC, Connection
 from server.postgres.opening import open_database
 from server.resources import built_in
 from server.settings import Settings
 from tests.http.conftest import Api, Start
+from tests.http.operating import locked
 from tests.http.people import create_household, of, select
+from tests.waiting import until
 
 LINKED = "SELECT id FROM computers WHERE owner_id = 1 ORDER BY id"
 
@@ -48,3 +55,29 @@ async def test_a_refused_value_rolls_back_what_was_pipelined(api: Api) -> None:
             assert await select(api, LINKED) == [(1,), (2,)]
     finally:
         await database.close()
+
+
+async def test_the_next_write_is_sent_before_an_answer_is_encoded(
+    start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL would have nothing to do meanwhile."""
+    api = await start(database_url, built_in(), pool_size=1)
+    events: list[str] = []
+    fetchrow, finish_document = Connection.fetchrow, Sending.finish_document
+
+    async def recorded_fetchrow(connection: Connection, query: str, *values: Any, **options: Any) -> Any:
+        events.append("statement")
+        return await fetchrow(connection, query, *values, **options)
+
+    def recorded_finish(handler: Sending, *values: Any, **options: Any) -> None:
+        events.append("answer")
+        finish_document(handler, *values, **options)
+
+    async with locked(api, "groups"):
+        monkeypatch.setattr(Connection, "fetchrow", recorded_fetchrow)
+        monkeypatch.setattr(Sending, "finish_document", recorded_finish)
+        groups = [{"data": {"type": "group", "attributes": {"name": name}}} for name in ("first", "second")]
+        waiting = [asyncio.ensure_future(api.post("/groups", group)) for group in groups]
+        await until(lambda: api.app.database.pool_figures().waiting, lambda count: count == 1)
+    assert [answer.status for answer in await asyncio.gather(*waiting)] == [201, 201]
+    assert events == ["statement", "statement", "answer", "answer"]
