@@ -171,12 +171,17 @@ class Route(msgspec.Struct, frozen=True):
     methods: Methods = {}
     function: Function | None = None
 
-    def allows(self, name: str, target: Resource | None) -> bool:
-        """Return whether the declarations allow one of the methods. target: of the relationship."""
+    def allows(self, name: str, catalog: Catalog) -> bool:
+        """Return whether the declarations allow one of the methods. If they do not, it is always a 403."""
         writes = self.methods[name].writes
-        declared = self.resource.methods if self.resource is not None else frozenset[str]()
-        if self.relationship is not None and target is not None:
-            declared = self.relationship.methods | target.methods
+        if not writes or self.resource is None:
+            return True
+        declared = self.resource.methods
+        if self.relationship is not None:
+            links = self.relationship.methods
+            if self.shape is Shape.RELATIONSHIP:
+                links = catalog.linkage_methods(self.resource, self.relationship)
+            declared = links | catalog.target(self.relationship).methods
         return declared.issuperset(writes)
 
     @property

@@ -29,6 +29,7 @@ from querybuild.declarations.resource import (
     part_attributes,
     referring_key,
 )
+from querybuild.errors import quoted
 
 REMOVING_METHODS = frozenset({"replace", "remove"})
 """Methods of a relationship that may remove links."""
@@ -193,6 +194,26 @@ class Catalog:
         others |= {one.column_name for one in declared.attributes if one.is_stored}
         left = tuple([name for name in columns if name not in others])
         return left or tuple([name for name in columns if name not in resource.id.key.columns])
+
+    def why_fixed(self, resource: Resource, relationship: Relationship, *, ignores_updatable: bool = False) -> str:
+        """Return why no write can change the key of a relationship after the create, or "". Links of a link table have
+        no such key. ignores_updatable: for a write that may repeat the value of a to-one that is only set on create."""
+        own = own_key_of(relationship)
+        if link_of(relationship) is not None:
+            return ""
+        holder = resource if own is not None else self.target(relationship)
+        if not set(relationship.foreign_columns).isdisjoint(holder.id.key.columns):
+            return f"its key is part of the id of {quoted(holder.type)}, which no write changes"
+        if "update" not in holder.methods:
+            return f"its key is in resources of type {quoted(holder.type)}, which cannot be updated"
+        key = own or self.holder(relationship)
+        if ignores_updatable or key is None or key.updatable:
+            return ""
+        return f"{quoted(key.name)} of resources of type {quoted(holder.type)} is only set on create"
+
+    def linkage_methods(self, resource: Resource, relationship: Relationship) -> frozenset[str]:
+        """Return the methods that change links of a relationship without a create. The others always fail."""
+        return frozenset() if self.why_fixed(resource, relationship) else relationship.methods - {"read"}
 
     def is_detachable(self, relationship: Relationship) -> bool:
         """Return whether a link can be removed without deleting a row: its key may be null, or it is in a link

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from querybuild.declarations.resource import Resource, ToOne
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.resource import Resource
 from querybuild.declarations.values import JsonSchema
 from serializers.openapi.api import Api, Schemas, component, narrowed, ref
 from serializers.openapi.documents import INCLUDED, SENT_ID, VERSION, example_document, linkage_part
@@ -55,17 +56,17 @@ def _operations(api: Api) -> list[JsonSchema]:
         kinds = [ref(component(one.type, part)) for one in written if method in one.methods]
         if kinds:
             found.append(_operation([op], {member: {"anyOf": kinds}}))
-    return found + list(_of_linkage([one for one in written if "update" in one.methods]))
+    return found + list(_of_linkage(written, api.catalog))
 
 
-def _of_linkage(resources: list[Resource]) -> Iterator[JsonSchema]:
+def _of_linkage(resources: list[Resource], catalog: Catalog) -> Iterator[JsonSchema]:
     """Yield the operations on relationships. Those with the same operations and targets are one."""
     alike: dict[tuple[str, str, tuple[str, ...]], dict[str, list[str]]] = {}
     for resource in resources:
         for one in resource.relationships:
-            is_fixed = isinstance(one, ToOne) and not one.updatable
-            methods = [method for method in _MODES if method in one.methods and (one.is_to_many or method == "replace")]
-            if methods and not is_fixed:
+            allowed = catalog.linkage_methods(resource, one)
+            methods = [method for method in _MODES if method in allowed and (one.is_to_many or method == "replace")]
+            if methods:
                 key = (one.target, linkage_part(one), tuple([_MODES[method] for method in methods]))
                 alike.setdefault(key, {}).setdefault(resource.type, []).append(one.name)
     for (target, part, ops), owners in alike.items():

@@ -25,7 +25,7 @@ from serializers.openapi.documents import (
 from serializers.openapi.parameters import id_parameter, parameter_refs
 from server.describing.responses import Operation, Refusals, response
 from server.http.negotiation import EXTENDED, MEDIA_TYPE
-from server.routes import TABLE, Method, Shape
+from server.routes import TABLE, WRITES, Method, Route, Shape, methods_of
 
 Paths = dict[str, JsonSchema]
 
@@ -36,7 +36,7 @@ class Purpose(msgspec.Struct, frozen=True):
     name: the last part of the operation's id. summary: with {type} for the type of the resource, {name} for the
     relationship and {target} for its type. action: what a rule must allow. of_target: whether it is about the resource
     at the other end of the relationship. answer: the document of the answer, a part of a component, or "" for a
-    message. sends: the document of the request. needs: the method that the relationship must have.
+    message. sends: the document of the request.
     """
 
     name: str
@@ -45,7 +45,6 @@ class Purpose(msgspec.Struct, frozen=True):
     answer: str = ""
     sends: str = ""
     of_target: bool = False
-    needs: str | None = None
 
 
 PURPOSES: dict[tuple[Shape, str, bool | None], Purpose] = {
@@ -57,37 +56,22 @@ PURPOSES: dict[tuple[Shape, str, bool | None], Purpose] = {
     (Shape.RELATED, "GET", True): Purpose("list", "List {name}", "read", "collection", of_target=True),
     (Shape.RELATED, "GET", False): Purpose("detail", "Read {name}", "read", "related", of_target=True),
     (Shape.RELATED, "POST", True): Purpose(
-        "create", "Create one {target} in {name}", "create", "document", "create", of_target=True, needs="add"
+        "create", "Create one {target} in {name}", "create", "document", "create", of_target=True
     ),
     (Shape.RELATED, "PATCH", False): Purpose("update", "Update {name}", "update", "document", "update", of_target=True),
     (Shape.RELATED, "DELETE", False): Purpose("delete", "Delete {name}", "delete", of_target=True),
     (Shape.RELATIONSHIP, "GET", True): Purpose("linkage", "Read the links of {name}", "read", "links"),
     (Shape.RELATIONSHIP, "GET", False): Purpose("linkage", "Read the links of {name}", "read", "link"),
-    (Shape.RELATIONSHIP, "POST", True): Purpose("add", "Add links to {name}", "update", "", "linkage", needs="add"),
+    (Shape.RELATIONSHIP, "POST", True): Purpose("add", "Add links to {name}", "update", "", "linkage"),
     (Shape.RELATIONSHIP, "PATCH", True): Purpose(
-        "replace", "Replace the links of {name}", "update", "links", "linkage", needs="replace"
+        "replace", "Replace the links of {name}", "update", "links", "linkage"
     ),
-    (Shape.RELATIONSHIP, "PATCH", False): Purpose(
-        "replace", "Replace the link of {name}", "update", "link", "linkage", needs="replace"
-    ),
-    (Shape.RELATIONSHIP, "DELETE", True): Purpose(
-        "remove", "Remove links from {name}", "update", "", "linkage", needs="remove"
-    ),
+    (Shape.RELATIONSHIP, "PATCH", False): Purpose("replace", "Replace the link of {name}", "update", "link", "linkage"),
+    (Shape.RELATIONSHIP, "DELETE", True): Purpose("remove", "Remove links from {name}", "update", "", "linkage"),
 }
-_DECLARED = {"create", "update", "delete"}
-"""Operations that the declaration of their resource must allow."""
 
 OPERATIONS = frozenset(("get", "put", "post", "delete", "options", "head", "patch", "trace"))
 """The members of a path that are operations."""
-
-
-class DeclaredRoute(msgspec.Struct, frozen=True, eq=False):
-    """A route of the declarations."""
-
-    shape: Shape
-    path: str
-    resource: Resource
-    relationship: Relationship | None = None
 
 
 class Describer:
@@ -148,37 +132,20 @@ class Describer:
             return {}
         return {"security": [{}, {"bearer": []}] if has_public else [{"bearer": []}]}
 
-    def _operations(self, route: DeclaredRoute) -> dict[str, JsonSchema]:
+    def _operations(self, route: Route) -> dict[str, JsonSchema]:
         found: dict[str, JsonSchema] = {}
-        relationship = route.relationship
-        declared = route.resource.methods if relationship is None else relationship.methods
-        is_to_many = None if relationship is None else relationship.is_to_many
-        for row in TABLE[route.shape]:
-            if self.is_read_only and row.name != "GET":
-                continue
-            if row.is_to_many in (None, is_to_many) and (row.needs is None or row.needs in declared):
-                purpose = PURPOSES[route.shape, row.name, row.is_to_many]
-                subject = self._subject(route, purpose)
-                if self._is_allowed(purpose, subject, relationship):
-                    found[row.name.lower()] = self._operation(route, row, purpose, subject)
+        for name, row in route.methods.items():
+            is_described = (name in WRITES and not self.is_read_only) or name == "GET"
+            if is_described and route.allows(name, self.api.catalog):
+                found[name.lower()] = self._operation(route, row, PURPOSES[route.shape, name, row.is_to_many])
         return found
 
-    def _is_allowed(self, purpose: Purpose, subject: Resource, relationship: Relationship | None) -> bool:
-        """Return whether the declarations allow an operation."""
-        if purpose.name in _DECLARED and purpose.name not in subject.methods:
-            return False
-        if purpose.needs is None or relationship is None:
-            return True
-        is_fixed = isinstance(relationship, ToOne) and not relationship.updatable
-        return purpose.needs in relationship.methods and not is_fixed
-
-    def _subject(self, route: DeclaredRoute, purpose: Purpose) -> Resource:
-        if route.relationship is None or not purpose.of_target:
-            return route.resource
-        return self.api.catalog.target(route.relationship)
-
-    def _operation(self, route: DeclaredRoute, row: Method, purpose: Purpose, subject: Resource) -> JsonSchema:
+    def _operation(self, route: Route, row: Method, purpose: Purpose) -> JsonSchema:
         resource, relationship = route.resource, route.relationship
+        assert resource is not None
+        subject = resource
+        if relationship is not None and purpose.of_target:
+            subject = self.api.catalog.target(relationship)
         shown = subject if relationship is None else self.api.catalog.target(relationship)
         linkage = relationship if route.shape is Shape.RELATIONSHIP else None
         name, target = ("", "") if relationship is None else (relationship.name, relationship.target)
@@ -264,10 +231,11 @@ def _with_shared_parameters(operations: dict[str, JsonSchema]) -> JsonSchema:
     return found
 
 
-def _declared_routes(resource: Resource) -> Iterator[DeclaredRoute]:
+def _declared_routes(resource: Resource) -> Iterator[Route]:
     own = f"{resource.path}/{{id}}"
-    yield DeclaredRoute(Shape.COLLECTION, resource.path, resource)
-    yield DeclaredRoute(Shape.RESOURCE, own, resource)
+    yield Route(Shape.COLLECTION, resource.path, resource, methods=methods_of(Shape.COLLECTION, resource.methods))
+    yield Route(Shape.RESOURCE, own, resource, methods=methods_of(Shape.RESOURCE, resource.methods))
     for one in resource.relationships:
-        yield DeclaredRoute(Shape.RELATED, f"{own}/{quote_segment(one.name)}", resource, one)
-        yield DeclaredRoute(Shape.RELATIONSHIP, f"{own}/relationships/{quote_segment(one.name)}", resource, one)
+        name = quote_segment(one.name)
+        for shape, path in ((Shape.RELATED, f"{own}/{name}"), (Shape.RELATIONSHIP, f"{own}/relationships/{name}")):
+            yield Route(shape, path, resource, relationship=one, methods=methods_of(shape, one.methods, one.is_to_many))

@@ -195,10 +195,9 @@ class Handler(Sending):
         read-only server without any."""
         route = self.route
         assert route is not None
-        is_read_only = self.engine.settings.read_only
-        target = None if route.relationship is None else self.engine.catalog.target(route.relationship)
+        catalog, is_read_only = self.engine.catalog, self.engine.settings.read_only
         return tuple(
-            [name for name in route.methods if route.allows(name, target) and not (is_read_only and name in WRITES)]
+            [name for name in route.methods if route.allows(name, catalog) and not (is_read_only and name in WRITES)]
         )
 
     async def options(self, *_: Any) -> None:

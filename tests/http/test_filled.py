@@ -169,3 +169,27 @@ def test_faults_of_declarations() -> None:
         "resource “order”: relationship “next”: `filled` and `updatable` are for a to-one with its key in its own "
         "table, and `foreign_key` is not",
     ]
+
+
+READS = "GET, HEAD, OPTIONS"
+
+
+@pytest.mark.parametrize(
+    ("path", "allow"),
+    [
+        ("/orders/1/relationships/origin", READS),
+        ("/shops/1/relationships/exports", READS),
+        ("/shops/1/exports", "GET, POST, HEAD, OPTIONS"),
+        ("/orders/1/relationships/shop", "GET, PATCH, HEAD, OPTIONS"),
+        ("/shops/1/relationships/orders", "GET, POST, PATCH, DELETE, HEAD, OPTIONS"),
+    ],
+)
+async def test_writes_that_always_fail_are_not_offered(shop: Api, path: str, allow: str) -> None:
+    """By Allow and by the OpenAPI document."""
+    options = await shop.request("OPTIONS", path)
+    refused = await shop.request("PUT", path, {})
+    assert (options.status, options.headers["Allow"]) == (204, allow)
+    assert (refused.status, refused.headers["Allow"]) == (405, allow)
+    described = (await shop.get("/-/openapi.json")).document["paths"][path.replace("/1", "/{id}")]
+    shown = [name for name in ("get", "post", "patch", "delete") if name in described]
+    assert shown == [name.lower() for name in allow.split(", ")[:-2]]

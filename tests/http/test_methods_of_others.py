@@ -130,8 +130,13 @@ async def test_rows_of_a_link_table_are_not_a_resource(start: Start, database_ur
     for statement in NOTES:
         await door.sql(statement)
     await door.close()
-    api = await start(database_url, Catalog([NOTE, TAG]))
+    api = await start(database_url, Catalog([msgspec.structs.replace(NOTE, methods=READS), TAG]))
+    described = (await api.get("/-/openapi.json")).document["paths"]
+    assert {"post", "patch", "delete"} <= described["/notes/{id}/relationships/tags"].keys()
+    assert "/operations" in described
     for method in ("POST", "PATCH", "DELETE"):
         assert (await api.request(method, "/notes/1/relationships/tags", {"data": of("tag", 1)})).status == 200
+    operations = [link(op, "note", "tags", of("tag", 1), id="1") for op in ("add", "update", "remove")]
+    assert (await extended(api, *operations)).status == 200
     refused = shut("created", "tag")
     await check_refused(api, [Refused("POST", "/notes/1/tags", document("tag", {"name": "y"}), [refused])])

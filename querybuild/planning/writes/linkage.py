@@ -44,21 +44,13 @@ def in_lock_order(link: LinkWrite, catalog: Catalog) -> LinkWrite:
 def why_fixed(
     change: Change, resource: Resource, relationship: Relationship, linkage: LinkageChange, catalog: Catalog
 ) -> str:
-    """Return why a write cannot change the key of a relationship, or "". Links of a link table have no such key. A
-    document with the whole resource may contain a to-one that is only set on create."""
+    """Return why a write cannot change the key of a relationship, or "". A create sets its own keys. A document with
+    the whole resource may contain a to-one that is only set on create."""
     own = own_key_of(relationship)
-    if link_of(relationship) is not None or (change.kind == "create" and own is not None):
+    if change.kind == "create" and own is not None:
         return ""
-    holder = resource if own is not None else catalog.target(relationship)
-    if not set(relationship.foreign_columns).isdisjoint(holder.id.key.columns):
-        return f"its key is part of the id of {quoted(holder.type)}, which no write changes"
-    if "update" not in holder.methods:
-        return f"its key is in resources of type {quoted(holder.type)}, which cannot be updated"
-    key = own or catalog.holder(relationship)
     is_whole = own is not None and not own.references and change.type is not None and linkage.name_pointer is None
-    if key is None or key.updatable or is_whole:
-        return ""
-    return f"{quoted(key.name)} of resources of type {quoted(holder.type)} is only set on create"
+    return catalog.why_fixed(resource, relationship, ignores_updatable=is_whole)
 
 
 def null_refused(relationship: ToOne, pointer: str, *, on_create: bool) -> BodyError:
