@@ -38,9 +38,10 @@ from server.postgres.driver_errors import (
     VIOLATED,
     describe_refusal,
     is_quoted,
+    is_raised,
     is_value_refused,
 )
-from server.postgres.rules import is_raised, is_rule, rule_answer
+from server.postgres.rules import is_rule, rule_answer
 
 
 def raise_refusal(error: Exception, read: PreparedRead) -> NoReturn:
@@ -102,15 +103,17 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def translate_commit_error(error: Exception, planned: Sequence[PlannedWrite], engine: Engine) -> Exception:
-    """Translate an error of a commit, which deferred constraints and triggers cause, for the write that it is most
-    likely about. If there are several writes, and a rule names no table, it is about none of them."""
+    """Translate an error of a commit, which deferred constraints and triggers cause, or of a statement that reads what
+    was written, whose computed values may not be possible. The answer is for the write that it is most likely about. If
+    there are several writes, and a rule names no table, it is about none of them."""
     table = _table_name(error, engine)[1] if isinstance(error, asyncpg.PostgresError) else ""
     about = [write for write in planned if write.plan.resource.table == table]
     if is_rule(error):
         about = about or list(planned if len(planned) == 1 else ())
         return translate_write_error(error, about[0], engine) if about else rule_answer(error) or error
     about = about or list(planned)
-    return translate_write_error(error, about[0], engine) if about and isinstance(error, VIOLATED) else error
+    is_refused = isinstance(error, VIOLATED) or is_value_refused(error)
+    return translate_write_error(error, about[0], engine) if about and is_refused else error
 
 
 def translate_write_error(error: Exception, write: PlannedWrite, engine: Engine) -> Exception:

@@ -106,12 +106,21 @@ def describe_refusal(error: Exception) -> str:
 
 def is_lost(error: BaseException, connection: Connection) -> bool:
     """Return whether the error means that the connection is broken. Custom code can raise network errors of its own,
-    and the driver raises an interface error if it knew already: for these the connection itself is asked."""
-    if isinstance(error, (*RETRYABLE, FOREIGN_SERVER_DOWN)):
+    and the driver raises an interface error if it knew already: for these the connection itself is asked.
+
+    PostgreSQL says FATAL when it ends a connection. A trigger or a foreign table can cause an ERROR with the same
+    SQLSTATE."""
+    if isinstance(error, RETRYABLE) or getattr(error, "severity_en", None) == "ERROR":
         return False
     if isinstance(error, (OSError, pg.InterfaceError)):
         return not is_open(connection) or connection.is_cancelling
     return isinstance(error, LOST)
+
+
+def is_raised(error: BaseException) -> bool:
+    """Return whether a RAISE of PL/pgSQL caused the error, with any SQLSTATE (exec_stmt_raise in
+    src/pl/plpgsql/src/pl_exec.c)."""
+    return getattr(error, "server_source_function", None) == "exec_stmt_raise"
 
 
 def is_refused_by_driver(error: BaseException | None) -> bool:
@@ -149,13 +158,15 @@ def describe_loss(error: BaseException) -> str:
 
 def translate(error: Exception) -> Exception:
     """Translate a driver's error that the database or the network caused into an ApiError. Return any other exception
-    as it is: it is a bug of this server."""
+    as it is: it is a rule of the database (`rules.py`), or a bug of this server."""
     if isinstance(error, (pg.QueryCanceledError, TimeoutError)):
         return StatementTimeout("The database took too long over this request.")
     if isinstance(error, pg.ReadOnlySQLTransactionError):
         return Unavailable("The database takes no writes for now; try again.")
     if isinstance(error, pg.LockNotAvailableError):
         return Busy("Another write holds a lock; try again.")
+    if is_raised(error):
+        return error
     if isinstance(error, pg.TooManyConnectionsError):
         return Busy("The database takes no more connections; try again.")
     if isinstance(error, pg.ConfigurationLimitExceededError):

@@ -22,15 +22,18 @@ from asyncpg import exceptions as pg
 
 from querybuild.errors import ApiError, shortened
 from server.errors import Conflict, DatabaseForbids, DatabaseRule, MissingPrivilege
-from server.postgres.driver_errors import GONE, RETRYABLE, in_one_line
+from server.postgres.driver_errors import RETRYABLE, in_one_line, is_raised
 
 log = logging.getLogger("server")
 
 MAX_MESSAGE_CHARACTERS = 4096
 """The maximum length of a message that is shown. It may quote a value of the request, which may have megabytes."""
 
-_NOT_RULES = (*RETRYABLE, *GONE, pg.QueryCanceledError, pg.LockNotAvailableError, pg.ReadOnlySQLTransactionError)
+_NOT_RULES = (*RETRYABLE, pg.QueryCanceledError, pg.LockNotAvailableError, pg.ReadOnlySQLTransactionError)
 """Errors that keep their own meaning, even if a RAISE caused them."""
+
+_HINTED_BY_DRIVER = (pg.InvalidSQLStatementNameError, pg.DuplicatePreparedStatementError)
+"""Errors to whose hint asyncpg adds its own, about poolers."""
 
 _CHOSEN_STATUS = re.compile("PT(4[0-9][0-9])")
 _CHOOSES_STATUS = re.compile("PT[0-9]{3}")
@@ -66,12 +69,6 @@ def is_rule(error: BaseException) -> bool:
     return is_raised(error) or _CHOOSES_STATUS.fullmatch(error.sqlstate or "") is not None
 
 
-def is_raised(error: BaseException) -> bool:
-    """Return whether a RAISE of PL/pgSQL caused the error, with any SQLSTATE (exec_stmt_raise in
-    src/pl/plpgsql/src/pl_exec.c)."""
-    return getattr(error, "server_source_function", None) == "exec_stmt_raise"
-
-
 def rule_answer(error: BaseException, pointer: str | None = None) -> ApiError | None:
     """Return the answer to a refusal by a rule of the database, or None for any other error. pointer: for the
     answer."""
@@ -90,7 +87,8 @@ def rule_answer(error: BaseException, pointer: str | None = None) -> ApiError | 
     else:
         chosen = _CHOSEN_STATUS.fullmatch(error.sqlstate or "")
         made = DatabaseRule(detail, status=422 if chosen is None else int(chosen[1]), pointer=pointer)
-    parts = {"detail": error.detail, "hint": error.hint}
+    hint = "" if isinstance(error, _HINTED_BY_DRIVER) else error.hint
+    parts = {"detail": error.detail, "hint": hint}
     made.meta = {name: shortened(text, MAX_MESSAGE_CHARACTERS) for name, text in parts.items() if text}
     return made
 

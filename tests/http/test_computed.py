@@ -17,6 +17,7 @@ from server.resources import built_in
 from tests.catalog import CATALOG, SAMPLE, SAMPLE_TYPE
 from tests.http.conftest import Answer, Start
 from tests.http.people import ADA, create_household, document, linked, of, select
+from tests.http.refusals import Refused, check_refused, error
 from waterspout import INT, INTERVAL, JSONB, NUMERIC, TEXT, Attribute, BadRequest, Catalog, Template
 
 Rows = Sequence[tuple[Any, ...]]
@@ -372,3 +373,26 @@ async def test_a_function_of_sql_that_reads_rows(start: Start, database_url: str
     own = made.document["data"]["id"]
     changed = await api.patch(f"/groups/{own}", document("group", {"name": "new"}, id=own))
     assert changed.document["data"]["attributes"]["label"] == "is new"
+
+
+async def test_a_written_value_that_makes_a_computed_one_impossible(start: Start, database_url: str) -> None:
+    """The value is computed when the answer is read, after the write."""
+    connection = await asyncpg.connect(database_url)
+    await connection.execute(
+        "CREATE FUNCTION share_of(own bigint) RETURNS int LANGUAGE sql STABLE"
+        " AS $$ SELECT 10 / (length(name) - 3) FROM groups WHERE id = own $$"
+    )
+    await connection.close()
+    share = Attribute("share", INT, sql=lambda column: Template("share_of({})", column("id")))
+    api = await start(database_url, with_attributes("group", share))
+    assert (await api.post("/groups", document("group", {"name": "even"}))).status == 201
+    refused = error(
+        "body_value_refused", "PostgreSQL refuses a value of the document: a number is divided by zero.", "/data"
+    )
+    await check_refused(
+        api,
+        [
+            Refused("POST", "/groups", document("group", {"name": "odd"}), [refused]),
+            Refused("PATCH", "/groups/1", document("group", {"name": "odd"}, id="1"), [refused]),
+        ],
+    )

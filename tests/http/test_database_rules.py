@@ -33,6 +33,8 @@ def rule(message: str, pointer: str | None = "/data", *, status: int = 422, **me
     return found | ({"meta": meta} if meta else {})
 
 
+BACKENDS = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'waterspout%' AND datname = current_database()"
+
 RAISED: list[tuple[str, Error]] = [
     ("RAISE EXCEPTION 'No groups on %.', 'Sundays'", rule("No groups on Sundays.")),
     (
@@ -51,6 +53,14 @@ RAISED: list[tuple[str, Error]] = [
     ("RAISE SQLSTATE 'PT500' USING MESSAGE = 'Not ours.'", rule("Not ours.")),
     ("RAISE SQLSTATE 'U0001' USING MESSAGE = 'Of our own class.'", rule("Of our own class.")),
     ("RAISE SQLSTATE '22023' USING MESSAGE = 'A bad value.'", rule("A bad value.")),
+    # The codes of a connection that ends, and of a full disk.
+    ("RAISE SQLSTATE '57P01' USING MESSAGE = 'Closed.', HINT = 'Wait.'", rule("Closed.", hint="Wait.")),
+    ("RAISE SQLSTATE '08006' USING MESSAGE = 'Not there.'", rule("Not there.")),
+    ("RAISE SQLSTATE '28000' USING MESSAGE = 'Not you.'", rule("Not you.")),
+    ("RAISE SQLSTATE '53100' USING MESSAGE = 'The boat house is full.'", rule("The boat house is full.")),
+    # The driver adds a hint of its own.
+    ("RAISE SQLSTATE '26000' USING MESSAGE = 'No name.'", rule("No name.")),
+    ("RAISE SQLSTATE '42P05' USING MESSAGE = 'Twice.'", rule("Twice.")),
     ("RAISE check_violation USING MESSAGE = 'Checked by hand.'", rule("Checked by hand.")),
     ("RAISE unique_violation USING MESSAGE = 'There is one.'", error("conflict", "There is one.", "/data")),
     (
@@ -75,6 +85,16 @@ async def test_a_raise_is_an_answer_with_its_message(api: Api, statement: str, e
             Refused("DELETE", "/groups/1", None, [bare]),
         ],
     )
+
+
+@pytest.mark.parametrize("state", ["57P01", "08006", "28000"])
+async def test_a_raise_with_the_code_of_a_lost_connection_closes_none(api: Api, state: str) -> None:
+    await install(api, "groups", f"RAISE SQLSTATE '{state}' USING MESSAGE = 'No.'")
+    await api.get("/groups")
+    pids = await select(api, BACKENDS)
+    assert (await api.post("/groups", document("group", {"name": "new"}))).errors == [rule("No.")]
+    assert len(pids) > 0
+    assert set(pids) <= set(await select(api, BACKENDS))
 
 
 async def test_a_long_message_is_shortened(api: Api) -> None:
