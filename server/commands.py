@@ -36,9 +36,9 @@ from server.explaining.explanation import Explanation, principal_of_file
 from server.explaining.explanation import explain as explain_url
 from server.observing.logs import configure_logging
 from server.schema import index_advisor
-from server.schema.fault import shown
+from server.schema.fault import Fault, shown
 from server.schema.index_advisor import Suggestion
-from server.schema.live_ids import check_id_rows
+from server.schema.live_ids import check_id_rows, warn_of_ids
 from server.schema.live_schema import LiveSchema
 from server.settings import Settings, SettingsError, StartError
 from server.settings.served import BUILT_IN, built_in_hint, is_built_in, misfit
@@ -141,24 +141,25 @@ def check(settings: Settings, *, as_json: bool = False) -> int:
     closed = closed_types(catalog, is_authenticated=is_authenticated)
     files = known_migrations(settings)
 
-    async def work(connection: Connection, _: str) -> tuple[Checked, tuple[list[str], list[str]]]:
+    async def work(connection: Connection, _: str) -> tuple[Checked, Sequence[Fault]]:
         pending = tuple(migration.name for migration in (await migrations.status(connection, files)).pending)
         with step("comparing the declarations with the database") as show:
             schema = await compare(connection, settings, declared)
             # With row_security, the server's own role need not be able to read the tables.
             unenforced = {} if settings.has_row_security else schema.unenforced_keys
-            lines = shown(schema.faults)
             faults = tuple(map(str, schema.faults)) or await check_id_rows(connection, unenforced, show)
+            warnings = schema.warnings
+            if not faults and not settings.has_row_security:
+                warnings += await warn_of_ids(connection, catalog, show)
             show("looking for missing indexes")
             suggestions = await index_advisor.suggest(connection, catalog)
-        found = Checked(not faults, pending, faults, schema.warnings, suggestions, access, closed)
-        return found, lines if schema.faults else (list(faults), [])
+        return Checked(not faults, pending, faults, warnings, suggestions, access, closed), schema.faults
 
-    found, (faults, grants) = _with_connection(settings, work)
+    found, faults = _with_connection(settings, work)
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(found)).decode())
     else:
-        _print_checked(found, faults, grants)
+        _print_checked(found, *(shown(faults) if faults else (found.faults, ())))
         if not found.fits and is_built_in(settings):
             print(BUILT_IN)
     return int(not found.fits)

@@ -1,4 +1,5 @@
-"""Finds the ids that no constraint keeps unique and not null. For `check` it also looks for rows that break this.
+"""Finds the ids that no constraint keeps unique and not null. For `check` it also looks for rows that break this, and
+for ids that no path can name.
 
 At startup only constraints are read, because reading all rows of a view may take minutes.
 It must not know: requests.
@@ -186,3 +187,23 @@ async def _id_faults(connection: asyncpg.Connection[Any], one: UnenforcedKey) ->
         more = f", and repeats {row['repeated'] - 1} more" if row["repeated"] > 1 else ""
         faults.append(f"{where} {size} rows with {what} {quoted(value)}{more}: one is allowed")
     return faults
+
+
+async def warn_of_ids(
+    connection: asyncpg.Connection[Any], catalog: Catalog, show: Callable[[str], None] = lambda _: None
+) -> tuple[str, ...]:
+    """Return a warning for each resource with ids that no path can name: the empty text, `.` and `..`. Browsers and
+    proxies remove such segments. show: is called with what is done next."""
+    resources = [one for one in catalog if one.id_type.read_part is not None]
+    warnings = []
+    for number, resource in enumerate(resources, 1):
+        show(f"looking for ids that no path can name, {number} of {len(resources)}")
+        table = ".".join([quote_ident(name) for name in (resource.schema, resource.table) if name is not None])
+        sql = f"SELECT count(*) FROM {table} WHERE {quote_ident(resource.id.column)}::text IN ('', '.', '..')"
+        if count := await connection.fetchval(sql):
+            rows = "1 row has" if count == 1 else f"{count} rows have"
+            warnings.append(
+                f"resource {quoted(resource.type)}: {rows} an id that no path can name (the empty text, “.” or “..”): "
+                "lists show them, and a client cannot ask for one of them"
+            )
+    return tuple(warnings)

@@ -211,6 +211,35 @@ async def test_check_reports_what_does_not_match_and_what_is_missing(database, c
     )
 
 
+WORDS = """
+from waterspout import TEXT, Catalog, Id, Resource
+
+catalog = Catalog([Resource("word", "/words", "words", id=Id("word", TEXT), methods=frozenset({"list", "detail"}))])
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "warnings"),
+    [
+        ("('a'), ('..a'), (' ')", ""),
+        ("('a'), ('.')", "1 row has"),
+        ("(''), ('.'), ('..'), ('...')", "3 rows have"),
+    ],
+)
+async def test_check_warns_of_ids_that_no_path_can_name(database, connect, folder, words, warnings):
+    conn = await connect(database)
+    await conn.execute(f"CREATE TABLE words (word text PRIMARY KEY); INSERT INTO words VALUES {words}")
+    code, output, errors = run(
+        "check", "--database-url", database, "--resources", f"{folder({'own.py': WORDS})}/own.py:catalog"
+    )
+    assert (code, errors) == (0, "")
+    said = (
+        f"warning   resource “word”: {warnings} an id that no path can name (the empty text, “.” or “..”): lists show"
+        " them, and a client cannot ask for one of them\n"
+    )
+    assert output == said * bool(warnings) + "the declarations fit the database; 0 indexes missing, 0 to consider\n"
+
+
 async def test_commands_without_resources_say_whose_they_use(database, connect):
     """People forget --resources, and must not bring the built-in tables into their database."""
     conn = await connect(database)
