@@ -29,8 +29,10 @@ class Verified(msgspec.Struct, frozen=True):
 def verified(claims: Claims, issuer: str, roles_claim: str, expires_at: float) -> Verified:
     """Return the principal of these claims. issuer: who vouches for them. Raises InvalidToken."""
     subject = claims.get("sub")
-    if not isinstance(subject, str) or not subject or "\0" in subject:
+    if not isinstance(subject, str) or not subject:
         raise InvalidToken("The token has no sub, or not a text.")
+    if "\0" in subject:
+        raise InvalidToken("The sub of the token has the character U+0000, which PostgreSQL cannot store.")
     scopes = texts_of(claims.get("scope"), is_spaced=True) | texts_of(claims.get("scp"), is_spaced=True)
     principal = Principal(
         subject=subject, issuer=issuer, roles=texts_of(claim_of(claims, roles_claim)), scopes=scopes, claims=claims
