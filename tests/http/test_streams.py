@@ -263,18 +263,18 @@ async def test_one_snapshot(api: Api, small_batches: None, monkeypatch: pytest.M
     await create_many(api, users=9, computers=18)
     path = "/users?page[size]=0&include=computers,group"
     before = (await api.get(path)).document
-    send = streams.Cursor.next
+    send = streams.PartReader.next
 
-    async def written_between(cursor: streams.Cursor) -> bytes:
-        piece = await send(cursor)
+    async def written_between(reader: streams.PartReader) -> bytes:
+        piece = await send(reader)
         await api.sql("UPDATE computers SET name = name || '!', owner_id = 10 - owner_id")
         await api.sql("INSERT INTO users (first_name, last_name, group_id) VALUES ('new', 'new', 1)")
         await api.sql("UPDATE groups SET name = name || '!'")
         return piece
 
-    monkeypatch.setattr(streams.Cursor, "next", written_between)
+    monkeypatch.setattr(streams.PartReader, "next", written_between)
     during = (await api.get(path)).document
-    monkeypatch.setattr(streams.Cursor, "next", send)
+    monkeypatch.setattr(streams.PartReader, "next", send)
     assert during == before
     assert (await api.get(path)).document != before
 
@@ -301,13 +301,13 @@ async def test_head(api: Api, small_batches: None, monkeypatch: pytest.MonkeyPat
     """Only headers, and no rows beyond those that determine them."""
     await create_many(api, users=9, computers=9)
     read: list[int] = []
-    following = streams.Cursor.next
+    following = streams.PartReader.next
 
-    async def counted(cursor: streams.Cursor) -> bytes:
+    async def counted(reader: streams.PartReader) -> bytes:
         read.append(1)
-        return await following(cursor)
+        return await following(reader)
 
-    monkeypatch.setattr(streams.Cursor, "next", counted)
+    monkeypatch.setattr(streams.PartReader, "next", counted)
     async with reading(api.port) as reader:
         status, headers = await reader.ask("/users?page[size]=0&include=computers", "HEAD")
         assert (status, len(read)) == (200, 1)
