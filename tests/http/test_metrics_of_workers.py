@@ -60,6 +60,8 @@ def test_sums(database_url: str) -> None:
         port = Port(address.removeprefix("http://"))
         port.until(lambda found: len(found["worker_resident_memory_bytes"]) == 2)
         assert {port.status("/groups") for _ in range(20)} == {200}
+        # A worker counts an answer after it has sent it.
+        port.until(lambda found: found[COUNT][LISTS] >= 20)
         scrapes = [port.scrape() for _ in range(10)]
         assert [found[COUNT][LISTS] for found in scrapes] == [20] * 10
         assert [len(found["worker_resident_memory_bytes"]) for found in scrapes] == [2] * 10
@@ -74,7 +76,7 @@ def test_sums(database_url: str) -> None:
         assert {port.status("/groups") for _ in range(5)} == {200}
 
         process.send_signal(signal.SIGHUP)
-        found = port.until(lambda found: set(found["worker_generation"].values()) == {2})
+        found = port.until(lambda found: set(found["worker_generation"].values()) == {2} and found[COUNT][LISTS] >= 25)
         assert (found[COUNT][LISTS], found["workers"][()], found["workers_ended_total"][()]) == (25, 2, 1)
         assert found["cache_misses_total"][("prepared_reads",)] >= 1
 
