@@ -1,0 +1,76 @@
+"""What the hooks of schemathesis let pass, and what they must not."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.clients
+
+LINKS = "/films/{id}/relationships/actors"
+BY_ROW = [{"name": "phone", "op": "match", "field": "code"}]
+
+
+def case(method: str, path: str, filters: Any = None) -> Any:
+    schema = {"/films": {"get": {}}, LINKS: {"get": {}, "post": {}}}
+    query = {} if filters is None else {"filter": json.dumps(filters)}
+    return SimpleNamespace(method=method, operation=SimpleNamespace(path=path, schema=schema), query=query)
+
+
+def answer(status: int, code: str = "", detail: str = "") -> Any:
+    document = {"errors": [{"code": code, "detail": detail}]} if code else {"data": None}
+    return SimpleNamespace(status_code=status, json=lambda: document)
+
+
+PATTERN = "[0]: PostgreSQL refuses a value of the filter: a regular expression is not valid."
+FREED = answer(200)
+LISTED = SimpleNamespace(status_code=200, json=lambda: {"data": []})
+
+
+@pytest.mark.parametrize(
+    ("code", "free", "sent", "received", "is_fault"),
+    [
+        ("ST204", "", case("POST", "/films"), answer(403, "write_forbidden"), False),
+        ("ST204", "", case("POST", "/films"), answer(403, "forbidden"), True),
+        ("ST204", "", case("POST", "/films"), answer(400, "malformed_json"), True),
+        ("ST204", "", case("POST", "/films"), FREED, True),
+        ("ST204", "", case("PUT", "/films"), answer(403, "write_forbidden"), True),
+        ("ST204", "", case("PUT", "/films"), answer(405, "method_not_allowed"), True),
+        ("ST204", "", case("PATCH", LINKS), answer(400, "malformed_json"), False),
+        ("ST204", "", case("PATCH", LINKS), answer(400, "value_refused"), True),
+        ("ST204", "", case("POST", LINKS), answer(403, "write_forbidden"), True),
+        ("ST301", "DELETE /films/1", case("GET", "/films/{id}"), FREED, True),
+        ("ST301", "DELETE /films/1/relationships/actors", case("GET", LINKS), LISTED, False),
+        ("ST301", "DELETE /films/1/language", case("GET", "/films/{id}/language"), FREED, False),
+        ("ST301", "DELETE /films/1/language", case("GET", "/films/{id}/language"), LISTED, True),
+        ("ST202", "", case("GET", "/films", BY_ROW), answer(400, "value_refused", PATTERN), False),
+        ("ST202", "", case("GET", "/films", {"not": BY_ROW[0]}), answer(400, "value_refused", PATTERN), False),
+        ("ST202", "", case("GET", "/films", BY_ROW), answer(400, "value_refused", "[0]: out of range."), True),
+        ("ST202", "", case("GET", "/films", BY_ROW), answer(400, "invalid_filter", PATTERN), True),
+        (
+            "ST202",
+            "",
+            case("GET", "/films", [{"name": "phone", "op": "match", "val": "("}]),
+            answer(400, "value_refused", PATTERN),
+            True,
+        ),
+        ("ST101", "", case("POST", "/films"), answer(500, "internal_error"), True),
+    ],
+)
+def test_what_counts_as_a_fault(code: str, free: str, sent: Any, received: Any, is_fault: bool) -> None:
+    # schemathesis is only installed where these tests run.
+    from tests.clients.statuses import filter_failure
+
+    assert filter_failure(None, SimpleNamespace(code=code, free=free), sent, received) == is_fault
+
+
+def test_patterns_beside_formats_are_removed() -> None:
+    from tests.clients.statuses import before_load_schema
+
+    vector = {"type": "string", "format": "vector", "pattern": "^[^\\u0000]*$", "minLength": 1}
+    schemas = {"film": {"anyOf": [vector, {"format": "date", "pattern": "^2"}]}}
+    before_load_schema(None, {"components": {"schemas": schemas}})
+    assert schemas == {"film": {"anyOf": [{"type": "string", "format": "vector"}, {"format": "date", "pattern": "^2"}]}}
