@@ -137,8 +137,10 @@ def _val(row: OperatorRow, attribute: Attribute) -> JsonSchema:
 
 
 def _value(column_type: ColumnType, *, is_id: bool) -> JsonSchema:
-    """Return the schema of a value. An id may be its text, too."""
+    """Return the schema of a value. An id may be its text, too, and is not empty."""
     own = value_schema(column_type)
+    if is_id and "minLength" in column_type.id_type.schema:
+        return own | {"minLength": 1}
     if is_id and own.get("type") == "integer":
         return own | {"type": ["integer", "string"], "pattern": f"^{column_type.id_type.pattern}$"}
     return own

@@ -394,6 +394,17 @@ def test_a_filter_takes_the_text_of_an_id_of_several_columns() -> None:
         assert accepts({"name": "id", "op": "eq", "val": val}) is (val in valid), val
 
 
+def test_a_filter_takes_no_empty_id() -> None:
+    thing = Resource("thing", "/things", "things", (Attribute("title", TEXT),), id=Id(type=TEXT))
+    document = described(Catalog([thing]))
+    schema = {"$ref": "#/components/schemas/thing.comparison", "components": document["components"]}
+    accepts = jsonschema_rs.Draft202012Validator(schema).is_valid
+    assert accepts({"name": "id", "op": "eq", "val": "a"})
+    assert accepts({"name": "title", "op": "eq", "val": ""})
+    for op, val in (("eq", ""), ("in_", [""])):
+        assert not accepts({"name": "id", "op": op, "val": val}), op
+
+
 def test_values_that_only_postgresql_can_check_have_a_format() -> None:
     attributes = (Attribute("during", TSRANGE), Attribute("hosts", array(INET)))
     document = described(Catalog([Resource("thing", "/things", "things", attributes)]))
