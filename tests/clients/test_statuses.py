@@ -26,6 +26,8 @@ def answer(status: int, code: str = "", detail: str = "") -> Any:
 
 
 PATTERN = "[0]: PostgreSQL refuses a value of the filter: a regular expression is not valid."
+NUL = "The filter is not valid JSON: a string contains U+0000, which PostgreSQL cannot store."
+INCLUDE = "Include parameter is invalid: it leads over 22 relationships, and at most 20 are allowed: include less."
 FREED = answer(200)
 LISTED = SimpleNamespace(status_code=200, json=lambda: {"data": []})
 
@@ -57,6 +59,10 @@ LISTED = SimpleNamespace(status_code=200, json=lambda: {"data": []})
             answer(400, "value_refused", PATTERN),
             True,
         ),
+        ("ST202", "", case("GET", "/films", {"val": {"\0": 1}}), answer(400, "invalid_filter", NUL), False),
+        ("ST202", "", case("GET", "/films", BY_ROW), answer(400, "invalid_filter", NUL), True),
+        ("ST202", "", case("GET", "/films"), answer(400, "invalid_include", INCLUDE), False),
+        ("ST202", "", case("GET", "/films"), answer(400, "invalid_include", "Include parameter is invalid."), True),
         ("ST101", "", case("POST", "/films"), answer(500, "internal_error"), True),
     ],
 )
@@ -67,10 +73,27 @@ def test_what_counts_as_a_fault(code: str, free: str, sent: Any, received: Any, 
     assert filter_failure(None, SimpleNamespace(code=code, free=free), sent, received) == is_fault
 
 
-def test_patterns_beside_formats_are_removed() -> None:
+def test_values_are_made_of_formats() -> None:
     from tests.clients.statuses import before_load_schema
 
-    vector = {"type": "string", "format": "vector", "pattern": "^[^\\u0000]*$", "minLength": 1}
+    vector = {"type": "string", "format": "vector", "pattern": "^[^\\u0000]*$", "minLength": 1, "examples": ["[1]"]}
     schemas = {"film": {"anyOf": [vector, {"format": "date", "pattern": "^2"}]}}
     before_load_schema(None, {"components": {"schemas": schemas}})
     assert schemas == {"film": {"anyOf": [{"type": "string", "format": "vector"}, {"format": "date", "pattern": "^2"}]}}
+
+
+@pytest.mark.parametrize(
+    ("page", "parameter", "is_fault"),
+    [
+        ({"size": 0, "total": "none"}, "page", False),
+        ({"size": "0"}, "page", False),
+        ({"size": "0"}, "sort", True),
+        ({"size": 0, "number": 1}, "page", True),
+        ({"size": -1}, "page", True),
+    ],
+)
+def test_a_page_of_another_schema(page: dict[str, Any], parameter: str, is_fault: bool) -> None:
+    from tests.clients.statuses import filter_failure
+
+    failure = SimpleNamespace(code="ST201", message=f"Invalid component: parameter `{parameter}` in query")
+    assert filter_failure(None, failure, SimpleNamespace(query={"page": page}), answer(200)) == is_fault
