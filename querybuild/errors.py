@@ -217,7 +217,9 @@ def release_frames(error: BaseException) -> None:
             continue
         seen.add(id(one))
         pending += [one.__cause__, one.__context__]
-        one.__traceback__ = one.__cause__ = one.__context__ = None
+        for name in ("__traceback__", "__cause__", "__context__"):
+            # asyncpg's own `__setattr__` refuses this for the errors that it takes for warnings.
+            BaseException.__setattr__(one, name, None)
         if isinstance(one, Several):
             pending += one.errors
         elif isinstance(one, BaseExceptionGroup):

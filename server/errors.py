@@ -15,7 +15,7 @@ status, code and title of each class.
     ├── ResourceNotFound       the resource of the path does not exist; defined there
     └── DatabaseAnswer         the database refused a valid request, or could not answer it
         ├── AmbiguousIds, Conflict (NoFreeId), NotWritten, DatabaseRule, DatabaseForbids (MissingPrivilege)
-        ├── ValueRefused, BodyValueRefused, TooManyIncluded, TooManyRows, TooExpensive
+        ├── ValueRefused, BodyValueRefused, ImpossibleValue, TooManyIncluded, TooManyRows, TooExpensive
         ├── Unavailable
         │   └── Busy, TooManyStreams, NotReady
         └── OutcomeUnknown, StatementTimeout
@@ -180,6 +180,10 @@ class DatabaseRule(DatabaseAnswer):
         self.status = status
 
 
+class ImpossibleValue(DatabaseAnswer):
+    """PostgreSQL cannot compute a value of a stored row."""
+
+
 class AmbiguousIds(DatabaseAnswer):
     """Two rows have the same id, or an id is null. This is only possible if no constraint prevents it."""
 
@@ -279,6 +283,7 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     Conflict: ErrorRow(409, "conflict", "Conflict"),
     NoFreeId: ErrorRow(409, "conflict", "Conflict"),
     AmbiguousIds: ErrorRow(409, "ambiguous_ids", "Ambiguous Ids"),
+    ImpossibleValue: ErrorRow(409, "impossible_value", "Impossible Value"),
     NotWritten: ErrorRow(409, "not_written", "Not Written"),
     DatabaseRule: ErrorRow(422, DatabaseRule.code, DatabaseRule.title),
     DatabaseForbids: ErrorRow(403, "database_forbids", "Database Forbids"),

@@ -10,13 +10,13 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
 from querybuild.cursors import OF_THIS_LIST, encode_cursor
 from querybuild.declarations.resource import Resource, link_of
-from querybuild.errors import PageError, listed, quoted, resource_not_found
+from querybuild.errors import PageError, listed, quoted, raise_as, resource_not_found
 from querybuild.planning.context import Context
 from querybuild.planning.plan import Branch, ReadPlan
 from querybuild.planning.rows import (
@@ -33,10 +33,10 @@ from server.errors import AmbiguousIds, TooManyIncluded, TooManyRows
 from server.execution.arguments import Arguments
 from server.execution.included import IncludedCount, read_branches
 from server.execution.pacing import run_steps
-from server.execution.refusals import raise_refusal
+from server.execution.refusals import impossible_value, raise_refusal
 from server.postgres.connection import Connection
 from server.postgres.database import Database
-from server.postgres.driver_errors import PARSED, REFUSED, UNSUPPORTED
+from server.postgres.driver_errors import OF_ROWS, PARSED, REFUSED, UNSUPPORTED, is_of_rows
 
 log = logging.getLogger("server")
 
@@ -73,7 +73,7 @@ _MUST_STREAM = ReadResult([], None, False, True)
 async def execute_read(database: Database, read: PreparedRead, sent: Arguments, engine: Engine) -> ReadResult:
     """Execute a read in one snapshot. A transaction is only used if the read needs more than one statement.
 
-    Raises PageError, ValueRefused, TooManyIncluded, TooManyRows, AnswerTooLarge, ResourceNotFound.
+    Raises PageError, ValueRefused, ImpossibleValue, TooManyIncluded, TooManyRows, AnswerTooLarge, ResourceNotFound.
     """
     if read.cursor_parent is not None:
         _check_cursor(read, sent)
@@ -95,6 +95,8 @@ async def execute_read(database: Database, read: PreparedRead, sent: Arguments, 
         if not is_first:
             raise
         return _MUST_STREAM
+    except OF_ROWS as error:
+        raise_impossible(error, read)
     assert result is not None
     return result
 
@@ -239,6 +241,16 @@ def _computed(read: PreparedRead, rows: list[Sequence[Row]]) -> list[Sequence[Ro
     if not read.ready.has_computed:
         return rows
     return [with_computed(node, node_rows) for (node, _), node_rows in zip(nodes(read.plan.node), rows, strict=True)]
+
+
+def raise_impossible(error: Exception, read: PreparedRead) -> NoReturn:
+    """Raise ImpossibleValue if stored rows can be the reason for an error of a read that no value of the request
+    caused. Otherwise raise the error itself. The read of a called function raises it, too: an argument may be the
+    reason (`call_answer`)."""
+    if read.plan.is_called or not is_of_rows(error):
+        raise error
+    types = dict.fromkeys(node.resource.type for node, _ in nodes(read.plan.node))
+    raise_as(impossible_value(error, listed(map(quoted, types))), error)
 
 
 def ambiguous_ids(read: PreparedRead, id_value: object) -> AmbiguousIds:

@@ -7,10 +7,10 @@ Answers contain no SQL, no names of tables or columns, and no text of the driver
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-import asyncpg
 from asyncpg import exceptions as pg
 
 from querybuild.calls import SentCall
@@ -27,7 +27,7 @@ from querybuild.planning.writes.shared_columns import is_value_of
 from querybuild.planning.writes.write_plan import Assignment, LinkWrite, WritePlan
 from serializers.pointers import attribute_pointer, member_pointer, relationship_pointer, slot_pointer
 from server.engine import Engine, PreparedRead
-from server.errors import BodyValueRefused, Conflict, NotWritten, ValueRefused, no_free_id
+from server.errors import BodyValueRefused, Conflict, ImpossibleValue, NotWritten, ValueRefused, no_free_id
 from server.postgres.driver_errors import (
     INTERNAL,
     OUT_OF_RANGE,
@@ -36,12 +36,16 @@ from server.postgres.driver_errors import (
     RETRYABLE,
     UNSUPPORTED,
     VIOLATED,
+    PostgresMessage,
     describe_refusal,
+    in_one_line,
     is_quoted,
     is_raised,
     is_value_refused,
 )
 from server.postgres.rules import is_rule, rule_answer
+
+log = logging.getLogger("server")
 
 
 def raise_refusal(error: Exception, read: PreparedRead) -> NoReturn:
@@ -71,8 +75,8 @@ def _is_suspect(one: SentFilter, error: Exception) -> bool:
     state = _state(error)
     if one.op not in all_names():
         return True
-    if state == OUT_OF_RANGE:
-        # The range of values is checked before. A comparison of two columns may cast one to the type of the other.
+    if state in _OF_TEXTS or state == OUT_OF_RANGE:
+        # Such values are checked before. A comparison of two columns may cast one to the type of the other.
         return one.has_field or bool(one.checked)
     return one.op in _SUSPECTS.get(state, (one.op,))
 
@@ -93,8 +97,20 @@ _SUSPECTS: dict[str, frozenset[str]] = {
     "2201B": PATTERN_OPERATORS,
     # Errors of arithmetic, substrings, subscripts, and of LIKE patterns that end in a backslash. No filter causes them.
     **dict.fromkeys(("22012", "2201E", "2201F", "2201G", "22011", "2202E", "22025"), frozenset()),
+    # Subqueries and functions that find several rows or none.
+    **dict.fromkeys(("21000", "P0002", "P0003"), frozenset()),
 }
 """SQLSTATE -> the operators that can be the reason. For any other SQLSTATE, every operator can be the reason."""
+
+_OF_TEXTS = frozenset({"22P02", "22007", "22008"})
+"""The SQLSTATEs of texts that are not a value of a type, and of dates that do not exist."""
+
+
+def impossible_value(error: Exception, what: str) -> ImpossibleValue:
+    """Return the error for stored rows with which PostgreSQL cannot compute, and log it. what: which rows."""
+    log.warning("a row of %s has a value that PostgreSQL cannot compute: %s", what, in_one_line(error))
+    detail = f"PostgreSQL cannot compute a value of a stored row of {what}: {describe_refusal(error)}. "
+    return ImpossibleValue(detail + "Leave computed fields out by `fields`, or exclude the row by a filter.")
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -106,7 +122,7 @@ def translate_commit_error(error: Exception, planned: Sequence[PlannedWrite], en
     """Translate an error of a commit, which deferred constraints and triggers cause, or of a statement that reads what
     was written, whose computed values may not be possible. The answer is for the write that it is most likely about. If
     there are several writes, and a rule names no table, it is about none of them."""
-    table = _table_name(error, engine)[1] if isinstance(error, asyncpg.PostgresError) else ""
+    table = _table_name(error, engine)[1] if isinstance(error, PostgresMessage) else ""
     about = [write for write in planned if write.plan.resource.table == table]
     if is_rule(error):
         about = about or list(planned if len(planned) == 1 else ())
@@ -133,10 +149,13 @@ def translate_write_error(error: Exception, write: PlannedWrite, engine: Engine)
             if column_type is not None and column_type.example:
                 detail += f" A value of {column_type.name.rstrip('[]')} is written as in {quoted(column_type.example)}."
             return AttributeFault(detail, pointer=pointer)
-        return BodyValueRefused(
-            f"PostgreSQL refuses a value of the document: {describe_refusal(error)}.", pointer=write.pointer
-        )
+        return value_refused(error, write.pointer)
     return error
+
+
+def value_refused(error: Exception, pointer: str | None) -> BodyValueRefused:
+    """Return the error for a document with a value that PostgreSQL refuses, or with which it cannot compute."""
+    return BodyValueRefused(f"PostgreSQL refuses a value of the document: {describe_refusal(error)}.", pointer=pointer)
 
 
 def call_answer(error: Exception, sent: SentCall) -> ApiError | None:
@@ -147,8 +166,10 @@ def call_answer(error: Exception, sent: SentCall) -> ApiError | None:
         return answer
     if isinstance(error, VIOLATED):
         return Conflict("What the function writes is in conflict with other rows, or not allowed.", pointer=pointer)
-    if not isinstance(error, (*REFUSED, pg.CardinalityViolationError, pg.PLPGSQLError)):
+    if not is_value_refused(error) and not isinstance(error, pg.PLPGSQLError):
         return None
+    if not sent.values:
+        return impossible_value(error, f"the function {quoted(sent.call.function.name)}")
     values = zip(sent.call.names, sent.values, strict=True)
     quoted_names = [name for name, value in values if is_quoted(value, error)]
     name = quoted_names[0] if len(quoted_names) == 1 else None
@@ -178,7 +199,7 @@ def not_written(write: PlannedWrite, pointer: str | None = None) -> NotWritten:
 
 def _pointer_of_rule(error: Exception, write: PlannedWrite, engine: Engine) -> str | None:
     """Return a pointer to the field of the column or constraint that a RAISE names, or else to the resource object."""
-    assert isinstance(error, asyncpg.PostgresError)
+    assert isinstance(error, PostgresMessage)
     if write.plan.kind == "delete":
         return _resource_pointer(write)
     fields = [field for column in _columns(error, write, engine) if (field := _field(column, error, write, engine))]
@@ -190,12 +211,12 @@ def _resource_pointer(write: PlannedWrite) -> str | None:
     return None if write.plan.kind == "delete" and write.id_pointer is None else write.pointer
 
 
-def _columns(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine) -> Sequence[str]:
+def _columns(error: PostgresMessage, write: PlannedWrite, engine: Engine) -> Sequence[str]:
     """Return the columns that the error is about, as the resource has them."""
     return _shown_columns(_named_columns(error, write, engine), error, write, engine)
 
 
-def _named_columns(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine) -> Sequence[str]:
+def _named_columns(error: PostgresMessage, write: PlannedWrite, engine: Engine) -> Sequence[str]:
     """Return the columns that the error names, directly or by a constraint. A RAISE may name no table."""
     if error.column_name:
         return (error.column_name,)
@@ -207,9 +228,7 @@ def _named_columns(error: asyncpg.PostgresError, write: PlannedWrite, engine: En
     return next((columns for key, columns in known.items() if key[1:] == (table, name)), ())
 
 
-def _shown_columns(
-    columns: Sequence[str], error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
-) -> list[str]:
+def _shown_columns(columns: Sequence[str], error: PostgresMessage, write: PlannedWrite, engine: Engine) -> list[str]:
     """Return the names that columns of a table have in the view of the write. Outside of views they are the same."""
     resources = (write.plan.resource, *[link.target for link in write.plan.links])
     for resource in resources if engine.schema.views else ():
@@ -219,7 +238,7 @@ def _shown_columns(
     return list(columns)
 
 
-def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine) -> Exception:
+def _violation(error: PostgresMessage, write: PlannedWrite, engine: Engine) -> Exception:
     plan = write.plan
     if plan.kind == "delete":
         detail = f"This {plan.resource.type} is still referred to by other resources."
@@ -256,7 +275,7 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
             return Conflict(f"{names} is in conflict with another resource.", pointer=pointer)
 
 
-def _is_referred_to(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine) -> bool:
+def _is_referred_to(error: PostgresMessage, write: PlannedWrite, engine: Engine) -> bool:
     """Return whether a key in other rows refers to a column that the write changes."""
     if _is_changed_reference(error, write, engine):
         return True
@@ -268,7 +287,7 @@ def _is_referred_to(error: asyncpg.PostgresError, write: PlannedWrite, engine: E
     )
 
 
-def _is_changed_reference(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine) -> bool:
+def _is_changed_reference(error: PostgresMessage, write: PlannedWrite, engine: Engine) -> bool:
     """Return whether the foreign key of the error is that of a relationship to columns other than the id, and the write
     changes one of these. The rows with this key may be written too, or be of the same table. A value that the write
     itself puts into the key exists, because the server looks it up."""
@@ -337,7 +356,7 @@ _FAMILIES = {
 
 
 def _missing_related(
-    columns: Sequence[str], error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
+    columns: Sequence[str], error: PostgresMessage, write: PlannedWrite, engine: Engine
 ) -> ApiError | None:
     """Return the error for the to-one relationship whose related resource does not exist."""
     keys = [own for own in map(own_key_of, write.plan.resource.relationships) if own is not None]
@@ -359,7 +378,7 @@ def _missing_related(
     return None
 
 
-def _refers_to(target: Resource, error: asyncpg.PostgresError, engine: Engine) -> bool:
+def _refers_to(target: Resource, error: PostgresMessage, engine: Engine) -> bool:
     """Return whether the foreign key of the error refers to the table of a resource, or may do so."""
     names = error.schema_name or "", error.table_name or "", error.constraint_name or ""
     found = engine.schema.referenced.get(names)
@@ -369,9 +388,7 @@ def _refers_to(target: Resource, error: asyncpg.PostgresError, engine: Engine) -
     return table == target.table and target.schema in (None, schema)
 
 
-def _shared_key(
-    columns: Sequence[str], error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
-) -> Conflict | None:
+def _shared_key(columns: Sequence[str], error: PostgresMessage, write: PlannedWrite, engine: Engine) -> Conflict | None:
     """Return the error for related rows whose key shares a column with another one, which would refer to nothing."""
     for link in write.plan.links:
         shared = set(columns) & set(link.relationship.foreign_columns)
@@ -417,7 +434,7 @@ def _fits(id_value: Any, key: Key, types: Sequence[ColumnType]) -> bool:
     return True
 
 
-def _field(column: str, error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine) -> tuple[str, str] | None:
+def _field(column: str, error: PostgresMessage, write: PlannedWrite, engine: Engine) -> tuple[str, str] | None:
     """Return the field that is stored in a column, with its pointer. The field may be missing from the document."""
     plan = write.plan
     if _is_about(error, plan.resource, engine):
@@ -445,7 +462,7 @@ def _field(column: str, error: asyncpg.PostgresError, write: PlannedWrite, engin
 
 
 def _required_link(
-    columns: Sequence[str], error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
+    columns: Sequence[str], error: PostgresMessage, write: PlannedWrite, engine: Engine
 ) -> LinkWrite | None:
     """Return the link whose key must not be null, although no declaration says so on the side of the key."""
     for link in write.plan.links:
@@ -463,7 +480,7 @@ def _key_name(assignment: Assignment, plan: WritePlan) -> str:
     return plan.owner.resource.type if plan.owner is not None else "id"
 
 
-def _is_about(error: asyncpg.PostgresError, resource: Resource, engine: Engine) -> bool:
+def _is_about(error: PostgresMessage, resource: Resource, engine: Engine) -> bool:
     """Return whether the error is about the resource's table. A RAISE without a table is about the row that is
     written."""
     if is_raised(error) and not error.table_name:
@@ -474,7 +491,7 @@ def _is_about(error: asyncpg.PostgresError, resource: Resource, engine: Engine) 
     return table == resource.table and (resource.schema in (None, schema) or (is_raised(error) and not schema))
 
 
-def _table_name(error: asyncpg.PostgresError, engine: Engine) -> tuple[str, str]:
+def _table_name(error: PostgresMessage, engine: Engine) -> tuple[str, str]:
     """Return the schema and the table that the error names; for a partition, those of its table."""
     name = error.schema_name or "", error.table_name or ""
     return engine.schema.partitions.get(name, name)

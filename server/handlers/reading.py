@@ -25,7 +25,7 @@ from serializers.steps import ALONE, SHARED, Pace, Steps, release_rows
 from server.engine import PreparedRead, ReadShape
 from server.errors import StatementTimeout, TooManyStreams
 from server.execution.arguments import Arguments
-from server.execution.execute import ReadResult, cursors, execute_read
+from server.execution.execute import ReadResult, cursors, execute_read, raise_impossible
 from server.execution.pacing import run_steps
 from server.execution.streams import Stream
 from server.handlers.pipeline import PipelineHandler
@@ -33,6 +33,7 @@ from server.http import compression
 from server.limits.running import ClientGone
 from server.observing.logs import one_line
 from server.postgres.connection import Connection
+from server.postgres.driver_errors import OF_ROWS
 from server.postgres.sharing.stream_slots import Reader
 from server.routes import route_not_found
 
@@ -163,12 +164,15 @@ class ReadingHandler(PipelineHandler):
             raise StatementTimeout("The answer took too long: request pages.") from error
 
     async def _send_stream(self, stream: Stream, prepared: PreparedRead, links: dict[str, str]) -> None:
-        first = await stream.begin()
-        self._begin_stream()
-        await self._send(first)
-        if self.request.method != "HEAD":
-            await stream.send_rest(self._send)
-            await self._send(self._stream_tail(stream, prepared, links))
+        try:
+            first = await stream.begin()
+            self._begin_stream()
+            await self._send(first)
+            if self.request.method != "HEAD":
+                await stream.send_rest(self._send)
+                await self._send(self._stream_tail(stream, prepared, links))
+        except OF_ROWS as error:
+            raise_impossible(error, prepared)
 
     def _begin_stream(self) -> None:
         self.set_status(200)

@@ -41,12 +41,23 @@ GONE = (
 )
 """The database is down, or refuses this server."""
 
-REFUSED = (pg.DataError, pg.ProgramLimitExceededError, pg.NameTooLongError, pg._base.DataError)
-"""PostgreSQL refuses a value: SQLSTATE classes 22 and 54, 42622 for the type `name`, and values that asyncpg refuses to
-send."""
+PostgresMessage = pg.PostgresError | pg.PostgresWarning
+"""Every error of PostgreSQL. Those of the SQLSTATE classes 01 and 02, which RAISE can use, are warnings to asyncpg."""
 
-_PARSERS = frozenset({"hstore_io.c", "ltree_io.c"})
-"""The source files of extensions that report an invalid value as a syntax error, or as an internal error."""
+REFUSED = (
+    pg.DataError,
+    pg.CardinalityViolationError,
+    pg.NoDataFoundError,
+    pg.TooManyRowsError,
+    pg.ProgramLimitExceededError,
+    pg.NameTooLongError,
+    pg._base.DataError,
+)
+"""PostgreSQL refuses a value: SQLSTATE classes 22 and 54, 42622 for the type `name`, values that asyncpg refuses to
+send, and a subquery or an INTO STRICT that finds several rows or none (21000, P0002, P0003)."""
+
+_PARSERS = frozenset({"hstore_io.c", "ltree_io.c", "jsonpath_scan.l", "jsonpath_gram.y", "tsquery.c", "numeric.c"})
+"""The source files that report an invalid value as a syntax error, as an internal error, or as not supported."""
 
 PARSED = (pg.PostgresSyntaxError, pg.InternalServerError)
 """The errors of these. Ask `is_value_refused` whether an error is one."""
@@ -78,6 +89,17 @@ INTERNAL = (pg.InternalServerError,)
 VIOLATED = (pg.IntegrityConstraintViolationError,)
 """A constraint does not allow a row."""
 
+OF_ROWS = (*REFUSED, *PARSED, *VIOLATED, UNSUPPORTED)
+"""The errors of a read whose reason can be a stored row. Ask `is_of_rows` whether an error is one."""
+
+
+def is_of_rows(error: BaseException) -> bool:
+    """Return whether stored rows can be the reason for an error of a read. A cast to a domain violates a constraint."""
+    if not isinstance(error, PostgresMessage) or is_raised(error) or isinstance(error, RETRYABLE):
+        return False
+    return is_value_refused(error) or isinstance(error, VIOLATED)
+
+
 SAVEPOINT_GONE = (pg.NoActiveSQLTransactionError, pg.InvalidSavepointSpecificationError)
 """A savepoint cannot be released, because its transaction has ended."""
 
@@ -94,14 +116,19 @@ _REFUSALS = {
     "22025": "a LIKE pattern must not end with a backslash",
     "22P05": "a character cannot be stored",
     "54000": "a value is too large for PostgreSQL or for an index",
+    "21000": "a subquery returns several rows",
+    "23514": "a domain does not allow it",
+    "P0002": "a query returns no row",
+    "P0003": "a query returns several rows",
 }
 
 
 def describe_refusal(error: Exception) -> str:
     """Return the kind of a refusal, without PostgreSQL's own text, which contains internal names."""
     other = "it is out of range or not of the right form"
-    is_refusal = isinstance(error, (*REFUSED, *INTERNAL, UNSUPPORTED)) and not _is_parsed(error)
-    return _REFUSALS.get(getattr(error, "sqlstate", None) or "", other) if is_refusal else other
+    is_known = isinstance(error, (*REFUSED, *VIOLATED))
+    is_of_pattern = isinstance(error, (*INTERNAL, UNSUPPORTED)) and not _is_parsed(error)
+    return _REFUSALS.get(getattr(error, "sqlstate", None) or "", other) if is_known or is_of_pattern else other
 
 
 def is_lost(error: BaseException, connection: Connection) -> bool:
@@ -156,6 +183,10 @@ def describe_loss(error: BaseException) -> str:
     return f"{type(first).__name__}: {said}" if said else type(first).__name__
 
 
+_OPENS_TABLE = "ExecOpenScanRelation"
+"""The function of src/backend/executor/execUtils.c that refuses a materialized view WITH NO DATA."""
+
+
 def translate(error: Exception) -> Exception:
     """Translate a driver's error that the database or the network caused into an ApiError. Return any other exception
     as it is: it is a rule of the database (`rules.py`), or a bug of this server."""
@@ -173,6 +204,8 @@ def translate(error: Exception) -> Exception:
         return TooExpensive("The database would need too much room on disk for this request: ask for less at once.")
     if isinstance(error, (pg.InsufficientResourcesError, pg.PostgresSystemError)):
         return Unavailable("The database is short of room, memory or another resource; try again.")
+    if isinstance(error, pg.ObjectNotInPrerequisiteStateError) and error.server_source_function == _OPENS_TABLE:
+        return Unavailable("A materialized view, which has some of these rows, has no data until it is refreshed.")
     if isinstance(error, FOREIGN_SERVER_DOWN):
         return Unavailable("Another database, which has some of these rows, cannot be reached; try again.")
     if isinstance(error, GONE):

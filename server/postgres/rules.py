@@ -17,12 +17,11 @@ from __future__ import annotations
 import logging
 import re
 
-import asyncpg
 from asyncpg import exceptions as pg
 
 from querybuild.errors import ApiError, shortened
 from server.errors import Conflict, DatabaseForbids, DatabaseRule, MissingPrivilege
-from server.postgres.driver_errors import RETRYABLE, in_one_line, is_raised
+from server.postgres.driver_errors import RETRYABLE, PostgresMessage, in_one_line, is_raised
 
 log = logging.getLogger("server")
 
@@ -62,7 +61,7 @@ def _is_forbidden(error: BaseException) -> bool:
 
 def is_rule(error: BaseException) -> bool:
     """Return whether a rule of the database caused the error, so that `rule_answer` has an answer."""
-    if not isinstance(error, asyncpg.PostgresError) or isinstance(error, _NOT_RULES):
+    if not isinstance(error, PostgresMessage) or isinstance(error, _NOT_RULES):
         return False
     if isinstance(error, (pg.RaiseError, pg.WithCheckOptionViolationError)) or _is_forbidden(error):
         return True
@@ -74,7 +73,7 @@ def rule_answer(error: BaseException, pointer: str | None = None) -> ApiError | 
     answer."""
     if not is_rule(error):
         return None
-    assert isinstance(error, asyncpg.PostgresError)
+    assert isinstance(error, PostgresMessage)
     if _is_forbidden(error):
         return _forbidden(error, pointer)
     if isinstance(error, pg.WithCheckOptionViolationError) and not is_raised(error):
@@ -104,7 +103,7 @@ def raise_rule(error: Exception, pointer: str | None = None) -> None:
         del answer
 
 
-def _forbidden(error: asyncpg.PostgresError, pointer: str | None) -> DatabaseForbids:
+def _forbidden(error: PostgresMessage, pointer: str | None) -> DatabaseForbids:
     log.warning("PostgreSQL forbids what a request needs: %s", in_one_line(error))
     detail = "The database does not allow this server to do this. The server's log says what is missing."
     said = shortened(error.message or "", MAX_MESSAGE_CHARACTERS) if is_raised(error) else ""

@@ -243,26 +243,26 @@ async def test_a_value_that_custom_code_lets_through(own: Api) -> None:
         ("/broken", [("filter", '[{"name":"name","op":"match","val":"."},{"name":"name","op":"like","val":"%"}]')]),
     ],
 )
-async def test_a_fault_of_a_declaration(own: Api, path: str, pairs: Pairs, name: str) -> None:
+async def test_an_impossible_value(own: Api, path: str, pairs: Pairs, name: str) -> None:
     """The error blames no value of the request, with or without a filter."""
     assert (await own.get("/broken/2?fields[broken]=ratio")).document["data"]["attributes"] == {"ratio": 1}
     answer = await own.get(target(path, [("fields[broken]", name), *pairs]))
-    assert (answer.status, [found["code"] for found in answer.errors]) == (500, ["internal_error"])
+    assert (answer.status, [found["code"] for found in answer.errors]) == (409, ["impossible_value"])
 
 
 @pytest.mark.parametrize("name", ["ratio", "large", "root"])
-async def test_a_fault_of_a_declaration_in_a_filter(own: Api, name: str) -> None:
+async def test_an_impossible_value_in_a_filter(own: Api, name: str) -> None:
     answer = await own.get(target("/broken", [(f"filter[{name}]", "7"), ("fields[broken]", "name")]))
-    assert (answer.status, [found["code"] for found in answer.errors]) == (500, ["internal_error"])
+    assert (answer.status, [found["code"] for found in answer.errors]) == (409, ["impossible_value"])
 
 
-async def test_a_fault_of_a_declaration_with_a_cursor(own: Api) -> None:
+async def test_an_impossible_value_with_a_cursor(own: Api) -> None:
     count = (await own.get("/broken?fields[broken]=name")).document["meta"]["total"]
     first = await own.get(f"/broken?fields[broken]=name&sort=-id&page[size]={count - 1}&page[after]=")
     following = unquote(first.document["links"]["next"])
     assert (await own.get(following)).ids == ["1"]
     answer = await own.get(following.replace("fields[broken]=name", "fields[broken]=ratio"))
-    assert (answer.status, [found["code"] for found in answer.errors]) == (500, ["internal_error"])
+    assert (answer.status, [found["code"] for found in answer.errors]) == (409, ["impossible_value"])
 
 
 async def test_an_error_of_a_custom_operator_blames_the_filter(own: Api) -> None:

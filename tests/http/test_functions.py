@@ -277,7 +277,8 @@ async def test_a_value_is_in_meta(films: Api) -> None:
     assert (head.status, head.body, head.headers["Content-Type"]) == (200, b"", "application/vnd.api+json")
 
 
-ARGUMENT = "The function does not accept an argument: it is out of range or not of the right form."
+FORM = "it is out of range or not of the right form"
+ARGUMENT = f"The function does not accept an argument: {FORM}."
 
 
 async def test_what_is_refused(films: Api) -> None:
@@ -322,8 +323,11 @@ async def test_what_is_refused(films: Api) -> None:
         ("overlap?arg_one=[2,1)&arg_two=[1,2)", 400, "value_refused", None, ARGUMENT),
         ("refuse?arg_how=raise", 422, "database_rule", None, "Not today."),
         ("refuse?arg_how=status", 418, "database_rule", None, "Tea."),
-        ("refuse?arg_how=strict", 400, "value_refused", None, ARGUMENT),
-        ("refuse?arg_how=many", 400, "value_refused", None, ARGUMENT),
+        (*("refuse?arg_how=strict", 400, "value_refused", None), ARGUMENT.replace(FORM, "a query returns no row")),
+        (
+            *("refuse?arg_how=many", 400, "value_refused", None),
+            ARGUMENT.replace(FORM, "a subquery returns several rows"),
+        ),
         ("one-film", 401, "unauthenticated", None, None),
         ("add-film", 405, "method_not_allowed", None, "“GET” is not allowed here; allowed are POST, OPTIONS."),
     ]:

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from tornado.web import HTTPError
 
 from querybuild.declarations.resource import Resource
-from querybuild.errors import ApiError, ResourceNotFound, Several
+from querybuild.errors import ApiError, ResourceNotFound, Several, raise_as
 from querybuild.planning.context import Context
 from querybuild.planning.plan import Node
 from querybuild.planning.rows import Row, nodes
@@ -21,8 +21,10 @@ from serializers.operations import POINTER, Operation
 from server.engine import Engine, PreparedRead, PreparedWrite
 from server.execution.arguments import Arguments
 from server.execution.execute import ReadResult, check_parent, check_size, read_rows, result_of, run_combined_read
+from server.execution.refusals import value_refused
 from server.execution.writes.outcomes import WrittenRow
 from server.postgres.connection import Connection
+from server.postgres.driver_errors import OF_ROWS, is_of_rows
 
 Result = TypeVar("Result")
 
@@ -176,8 +178,12 @@ class Objects(Answer[list[bytes | None]]):
     async def add(self, indexes: range, outcomes: Sequence[WrittenRow], connection: Connection | None) -> None:
         encoded: list[bytes | None] = []
         for bare, group in groupby(zip(indexes, outcomes, strict=True), key=lambda one: self._bares[one[0]]):
-            shown = [outcome if self._has_object(index) else None for index, outcome in group]
-            found = bare.encode_some(await self._rows(bare.node.resource, shown, connection))
+            shown = {index: outcome if self._has_object(index) else None for index, outcome in group}
+            try:
+                rows = await self._rows(bare.node.resource, list(shown.values()), connection)
+            except OF_ROWS as error:
+                raise_as(self._impossible(error, list(shown)), error)
+            found = bare.encode_some(rows)
             if self._has_hidden:
                 begin = len(encoded)
                 found = self._with_unreadable(found, outcomes[begin:], indexes[begin:])
@@ -186,6 +192,14 @@ class Objects(Answer[list[bytes | None]]):
         self._left_bytes -= sum([len(one) for one in encoded if one is not None])
         if connection is not None and self._left_bytes < 0:
             raise answer_too_large(self._engine.settings.max_answer_bytes)
+
+    def _impossible(self, error: Exception, indexes: Sequence[int]) -> Exception:
+        """Return what is raised if the rows of some operations cannot be read back, because a value that depends on
+        what they write cannot be computed. It points to the operation if there is only one."""
+        if not is_of_rows(error):
+            return error
+        pointer = f"{self.operations[indexes[0]].pointer}/data" if len(indexes) == 1 else POINTER
+        return value_refused(error, pointer)
 
     def _with_unreadable(
         self, found: Sequence[bytes | None], outcomes: Sequence[WrittenRow], indexes: Sequence[int]

@@ -202,7 +202,7 @@ class _Sequence:
                 changed = await write_link(task, related, self._check_locked)
                 if link.checked is not None and changed:
                     found.append((link, changed))
-            except asyncpg.PostgresError as error:
+            except (asyncpg.PostgresError, asyncpg.PostgresWarning) as error:
                 if self._locked is not None and self._locked.is_refused:
                     raise
                 # Its rows are other resources', and only the linkage stands in the document.

@@ -29,6 +29,7 @@ from server.execution.writes.outcomes import Missing, WrittenRow
 from server.execution.writes.transaction import NotAllWritten, Transaction
 from server.postgres.connection import Connection, SendCheck, forget_pipelined
 from server.postgres.database import Database
+from server.postgres.driver_errors import PostgresMessage
 
 log = logging.getLogger("server")
 
@@ -195,7 +196,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
                 raise_as(missing.cancelled(), missing)
             # A trigger has hidden the row, or another client has created it.
             return await self._run_transaction(writes, answer, is_second=True)
-        except (asyncpg.PostgresError, Conflict, DatabaseForbids, DatabaseRule) as error:
+        except (asyncpg.PostgresError, asyncpg.PostgresWarning, Conflict, DatabaseForbids, DatabaseRule) as error:
             raise_as(self._refusal(error, writes, answer, _planned(last)), error)
         batches = last.written if last is not None else []
         try:
@@ -214,7 +215,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         planned: Sequence[PlannedWrite],
     ) -> Exception:
         """Return what is raised for an error of a transaction that was rolled back."""
-        if isinstance(error, asyncpg.PostgresError):
+        if isinstance(error, PostgresMessage):
             # A deferred constraint failed at the commit, or a statement that only locks or reads.
             error = translate_commit_error(error, planned, self.engine)
         if isinstance(error, (ApiError, HTTPError)):
