@@ -80,20 +80,3 @@ def test_values_are_made_of_formats() -> None:
     schemas = {"film": {"anyOf": [vector, {"format": "date", "pattern": "^2"}]}}
     before_load_schema(None, {"components": {"schemas": schemas}})
     assert schemas == {"film": {"anyOf": [{"type": "string", "format": "vector"}, {"format": "date", "pattern": "^2"}]}}
-
-
-@pytest.mark.parametrize(
-    ("page", "parameter", "is_fault"),
-    [
-        ({"size": 0, "total": "none"}, "page", False),
-        ({"size": "0"}, "page", False),
-        ({"size": "0"}, "sort", True),
-        ({"size": 0, "number": 1}, "page", True),
-        ({"size": -1}, "page", True),
-    ],
-)
-def test_a_page_of_another_schema(page: dict[str, Any], parameter: str, is_fault: bool) -> None:
-    from tests.clients.statuses import filter_failure
-
-    failure = SimpleNamespace(code="ST201", message=f"Invalid component: parameter `{parameter}` in query")
-    assert filter_failure(None, failure, SimpleNamespace(query={"page": page}), answer(200)) == is_fault
