@@ -538,19 +538,25 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
     notes = {one.resource.type: (*one.notes, *one.unstated) for one in found.inspected}
     assert notes == {
         "blind": (
-            "It cannot be created: the role may not read “name”: GRANT SELECT on it",
+            'It cannot be created: the role may not read “name”: GRANT SELECT ("name") ON "public"."blind" TO "clerk"',
             "the role may not read “name”",
         ),
-        "keyed": ("It cannot be created: the role may not use the sequence keyed_id_seq: GRANT USAGE on it",),
+        "keyed": (
+            "It cannot be created: the role may not use a sequence: GRANT USAGE ON SEQUENCE public.keyed_id_seq "
+            'TO "clerk"',
+        ),
         "partly": ("the role may not read “hidden”",),
         "readable": (),
     }
     assert [(one.full_name, one.reason) for one in found.not_served] == [
-        ("closed", 'the role may not read its key: GRANT SELECT ("id") ON "public"."closed"'),
+        ("closed", 'the role may not read its key: GRANT SELECT ("id") ON "public"."closed" TO "clerk"'),
         ("secrets", "it cannot be read: permission denied for function secret"),
     ]
     assert [(one.full_name, one.reason) for one in found.not_called] == [
-        ("secret(integer[])", 'the role may not call it: GRANT EXECUTE ON FUNCTION "public"."secret"(integer[])')
+        (
+            "secret(integer[])",
+            'the role may not call it: GRANT EXECUTE ON FUNCTION "public"."secret"(integer[]) TO "clerk"',
+        )
     ]
 
 

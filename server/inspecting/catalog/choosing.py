@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from querybuild.declarations.terms import quote_ident
 from querybuild.errors import nearest, quoted
 from server.inspecting.catalog.model import Database, LeftOut
 
@@ -109,7 +110,8 @@ class Choice(msgspec.Struct, frozen=True):
         if row["has_no_handler"]:
             return LeftOut(full_name, "it cannot be read: its foreign data wrapper has no handler")
         if not row["may_use_schema"]:
-            return LeftOut(full_name, f'the role may not use the schema: GRANT USAGE ON SCHEMA "{schema}"')
+            grant = f"GRANT USAGE ON SCHEMA {quote_ident(schema)} TO {quote_ident(row['role'])}"
+            return LeftOut(full_name, f"the role may not use the schema: {grant}")
         return None
 
     def reason_against_function(self, schema: str, name: str) -> str:

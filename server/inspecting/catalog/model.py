@@ -9,6 +9,8 @@ import re
 
 import msgspec
 
+from querybuild.declarations.terms import quote_ident
+
 INSERT, UPDATE, DELETE = 8, 4, 16
 """Bits of pg_relation_is_updatable."""
 
@@ -48,7 +50,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     identity and the default of a domain. has_default_below: whether the table of a view has a default
     for it, or a trigger that fills it.
     dimensions: as declared, for an array. origin: for a column of a view, the oid and the number of the column that it
-    shows. denied_sequences: of its default, which the role may not use.
+    shows. denied_sequences: of its default, which the role may not use, as SQL writes their names.
     """
 
     name: str
@@ -105,7 +107,8 @@ class Trigger(msgspec.Struct, frozen=True):
 class Table(msgspec.Struct, frozen=True, kw_only=True):
     """A table, view, materialized view or foreign table, and what the role may do with it.
 
-    kind: pg_class.relkind. is_default: whether a statement finds it without its schema, because this is `public`.
+    role: the user of the connection. kind: pg_class.relkind.
+    is_default: whether a statement finds it without its schema, because this is `public`.
     primary_key: its columns. unique: the columns of each unique index with all rows, with the primary key. shown_key:
     the columns of a view that show the key of a table, and are unique.
     partial_keys: foreign keys that only some partitions have. grouped: the columns by which a view groups its rows.
@@ -115,6 +118,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     oid: int
+    role: str
     schema: str
     name: str
     kind: str
@@ -151,6 +155,12 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         keys = [columns for columns in self.unique if needed.issuperset(columns)]
         return self.primary_key or min(keys, key=lambda columns: (len(columns), columns), default=self.shown_key)
 
+    def grant(self, privilege: str, *columns: str) -> str:
+        """Return the statement that gives the role a privilege on columns."""
+        names = ", ".join(map(quote_ident, columns))
+        table = f"{quote_ident(self.schema)}.{quote_ident(self.name)}"
+        return f"GRANT {privilege} ({names}) ON {table} TO {quote_ident(self.role)}"
+
     def is_set_by_trigger(self, name: str) -> bool:
         """Return whether a trigger BEFORE INSERT sets a column: its function assigns it, or has its name as the first
         argument, like tsvector_update_trigger."""
@@ -179,11 +189,13 @@ class Argument(msgspec.Struct, frozen=True):
 class Routine(msgspec.Struct, frozen=True, kw_only=True):
     """A function, with what it returns. Only those that are called for their result are inspected.
 
-    is_default: whether a call finds it without its schema, because this is `public`. is_set: SETOF, or TABLE.
+    role: the user of the connection. is_set: SETOF, or TABLE.
+    is_default: whether a call finds it without its schema, because this is `public`.
     is_definer: SECURITY DEFINER. columns: those that it returns, if it says so itself (RETURNS TABLE, OUT).
     result: the type of its result. table: the oid of the table of whose rows it returns; 0 for other results.
     """
 
+    role: str
     schema: str
     name: str
     is_default: bool

@@ -36,7 +36,7 @@ Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 # is_default: only `public` is left out of declarations, because other search paths differ between roles.
 _TABLES = f"""
-SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name, c.relkind::text AS kind,
+SELECT c.oid::int8 AS oid, current_user::text AS role, n.nspname AS schema, c.relname AS name, c.relkind::text AS kind,
        n.nspname = 'public' AND pg_table_is_visible(c.oid) AS is_default,
        coalesce(obj_description(c.oid, 'pg_class'), '') AS comment,
        CASE WHEN c.relispartition THEN 'a partition'
@@ -79,10 +79,11 @@ ORDER BY a.attrelid, a.attnum
 """
 
 _SEQUENCES = """
-SELECT f.adrelid::int8 AS oid, f.adnum::int4 AS number, array_agg(s.relname::text ORDER BY 1) AS names
+SELECT f.adrelid::int8 AS oid, f.adnum::int4 AS number,
+       array_agg(format('%I.%I', n.nspname, s.relname) ORDER BY 1) AS names
 FROM pg_attrdef f
 JOIN pg_depend p ON (p.classid, p.objid, p.refclassid) = ('pg_attrdef'::regclass, f.oid, 'pg_class'::regclass)
-JOIN pg_class s ON s.oid = p.refobjid
+JOIN pg_class s ON s.oid = p.refobjid JOIN pg_namespace n ON n.oid = s.relnamespace
 WHERE f.adrelid = ANY($1::oid[])
 AND CASE WHEN s.relkind = 'S' THEN NOT has_sequence_privilege(s.oid, 'USAGE, UPDATE') END
 GROUP BY f.adrelid, f.adnum
@@ -242,7 +243,7 @@ def _table(row: asyncpg.Record, facts: _Facts) -> Table:
         **{
             name: row[name]
             for name in (
-                *("oid", "schema", "name", "kind", "is_default", "comment", "has_children", "is_guarded"),
+                *("oid", "role", "schema", "name", "kind", "is_default", "comment", "has_children", "is_guarded"),
                 *("is_populated", "shows_rows_once", "is_plain", "may_delete", "may_lock", "may_use_schema"),
             )
         },

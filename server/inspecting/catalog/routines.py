@@ -22,7 +22,7 @@ Connection: TypeAlias = "asyncpg.Connection[Any]"
 # is_used: whether a constraint, a default, a generated column, an index, a policy, an operator, a cast, an aggregate
 # or another type calls it.
 _ROUTINES = """
-SELECT p.oid::int8 AS oid, n.nspname AS schema, p.proname AS name, p.prokind::text AS kind,
+SELECT p.oid::int8 AS oid, current_user::text AS role, n.nspname AS schema, p.proname AS name, p.prokind::text AS kind,
        n.nspname = 'public' AND pg_function_is_visible(p.oid) AS is_default,
        p.provolatile = 'v' AS is_volatile, p.proretset AS is_set, p.provariadic <> 0 AS is_variadic,
        p.prosecdef AS is_definer, p.pronargdefaults::int4 AS defaults,
@@ -111,7 +111,7 @@ def _routine(row: asyncpg.Record, types: Mapping[int, Type]) -> Routine:
         **{
             name: row[name]
             for name in (
-                *("schema", "name", "is_default", "table", "comment", "owner", "is_volatile", "is_set"),
+                *("role", "schema", "name", "is_default", "table", "comment", "owner", "is_volatile", "is_set"),
                 *("is_variadic", "is_definer", "may_execute", "may_use_schema"),
             )
         },

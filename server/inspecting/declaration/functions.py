@@ -134,10 +134,11 @@ def _call_reasons(routine: Routine, known: _Known) -> Iterator[str]:
     if routine.shown in known.refused:
         yield known.refused[routine.shown]
     if not routine.may_use_schema and not known.has_roles:
-        yield f"the role may not use the schema: GRANT USAGE ON SCHEMA {quote_ident(routine.schema)}"
+        grant = f"GRANT USAGE ON SCHEMA {quote_ident(routine.schema)} TO {quote_ident(routine.role)}"
+        yield f"the role may not use the schema: {grant}"
     if not routine.may_execute and not known.has_roles:
         name = f"{quote_ident(routine.schema)}.{quote_ident(routine.name)}({routine.shown_types})"
-        yield f"the role may not call it: GRANT EXECUTE ON FUNCTION {name}"
+        yield f"the role may not call it: GRANT EXECUTE ON FUNCTION {name} TO {quote_ident(routine.role)}"
     if routine.is_variadic:
         yield "it is VARIADIC, and a route has a fixed number of arguments: write one that takes an array"
     elif any(not argument.name for argument in routine.arguments):

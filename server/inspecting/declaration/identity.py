@@ -12,7 +12,6 @@ import msgspec
 
 from querybuild.declarations.id_types import NO_IDS
 from querybuild.declarations.resource import Id
-from querybuild.declarations.terms import quote_ident
 from querybuild.declarations.types import BIGINT, ColumnType
 from querybuild.errors import listed, nearest, quoted
 from server.inspecting.catalog.model import VIEWS, Table, Type
@@ -48,11 +47,7 @@ def identity_of(table: Table, hints: TableHints) -> Identity | str:
     if not columns:
         return _no_key(table)
     if denied := [name for name in columns if not known[name].may_select]:
-        columns_text = ", ".join(map(quote_ident, denied))
-        return (
-            f"the role may not read its key: GRANT SELECT ({columns_text}) ON "
-            f"{quote_ident(table.schema)}.{quote_ident(table.name)}"
-        )
+        return f"the role may not read its key: {table.grant('SELECT', *denied)}"
     types = [column_type_of(known[name].type) for name in columns]
     for name in columns:
         if not is_id_type(known[name].type):

@@ -102,7 +102,7 @@ def _reason_against(table: Table, key: ForeignKey, target: Served) -> str | None
     """Return why a foreign key cannot become a relationship, with what would help."""
     known = {column.name: column for column in table.columns}
     if denied := [name for name in key.columns if not known[name].may_select]:
-        return f"the role may not read it: GRANT SELECT ({', '.join(denied)}) ON {table.full_name}"
+        return f"the role may not read it: {table.grant('SELECT', *denied)}"
     theirs = {column.name: column for column in target.table.columns}
     for name, reference in zip(key.columns, key.references, strict=True):
         own, other = known[name].type, theirs[reference].type

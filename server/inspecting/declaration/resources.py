@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from querybuild.declarations.resource import RESOURCE_METHODS, Attribute, Resource
+from querybuild.declarations.terms import quote_ident
 from querybuild.errors import listed, quoted
 from server.inspecting.catalog.model import DELETE, INSERT, UPDATE, VIEWS, Database, Table
 from server.inspecting.declaration.attributes import attribute_field, is_filled, must_be_sent, one_line
@@ -244,12 +245,14 @@ def _reason_against_create(one: Served) -> str:
     table, columns = one.table, one.identity.columns
     for column in table.columns:
         if column.denied_sequences and not column.is_fixed:
-            return f"the role may not use the sequence {column.denied_sequences[0]}: GRANT USAGE on it"
+            sequences = ", ".join(column.denied_sequences)
+            grant = f"GRANT USAGE ON SEQUENCE {sequences} TO {quote_ident(table.role)}"
+            return f"the role may not use a sequence: {grant}"
         if must_be_sent(table, column) or (column.name in columns and _is_chosen(table, column.name)):
             if not column.may_insert:
-                return f"the role may not write {quoted(column.name)}: GRANT INSERT on it"
+                return f"the role may not write {quoted(column.name)}: {table.grant('INSERT', column.name)}"
             if not column.may_select:
-                return f"the role may not read {quoted(column.name)}: GRANT SELECT on it"
+                return f"the role may not read {quoted(column.name)}: {table.grant('SELECT', column.name)}"
             if column_type_of(column.type, column.dimensions).is_read_only:
                 return f"{quoted(column.name)} is {column.type.shown}, which can only be read: give it a default"
     return ""
