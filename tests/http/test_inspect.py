@@ -500,6 +500,7 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
         "CREATE TABLE partly (id serial PRIMARY KEY, shown text, hidden text, fixed text, "
         "readable_id int REFERENCES readable)",
         "CREATE TABLE closed (id int PRIMARY KEY)",
+        "CREATE TABLE keyless (id int PRIMARY KEY, name text)",
         "CREATE TABLE keyed (id serial PRIMARY KEY, name text)",
         "CREATE TABLE blind (id serial PRIMARY KEY, name text NOT NULL, note text)",
         "CREATE FUNCTION secret(of int[]) RETURNS int LANGUAGE sql AS 'SELECT 1'",
@@ -509,6 +510,7 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
         "GRANT SELECT (id, shown, fixed, readable_id), INSERT (shown, fixed), UPDATE (shown) ON partly TO clerk",
         "GRANT DELETE ON partly TO clerk",
         "GRANT USAGE ON SEQUENCE partly_id_seq TO clerk",
+        "GRANT SELECT (name) ON keyless TO clerk",
         "GRANT ALL ON keyed TO clerk",
         "GRANT SELECT (id, note), INSERT, UPDATE ON blind TO clerk",
         "GRANT USAGE ON SEQUENCE blind_id_seq TO clerk",
@@ -549,7 +551,8 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
         "readable": (),
     }
     assert [(one.full_name, one.reason) for one in found.not_served] == [
-        ("closed", 'the role may not read its key: GRANT SELECT ("id") ON "public"."closed" TO "clerk"'),
+        ("closed", 'the role may not read it: GRANT SELECT ON "public"."closed" TO "clerk"'),
+        ("keyless", 'the role may not read its key: GRANT SELECT ("id") ON "public"."keyless" TO "clerk"'),
         ("secrets", "it cannot be read: permission denied for function secret"),
     ]
     assert [(one.full_name, one.reason) for one in found.not_called] == [

@@ -156,10 +156,10 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         return self.primary_key or min(keys, key=lambda columns: (len(columns), columns), default=self.shown_key)
 
     def grant(self, privilege: str, *columns: str) -> str:
-        """Return the statement that gives the role a privilege on columns."""
-        names = ", ".join(map(quote_ident, columns))
+        """Return the statement that gives the role a privilege on columns, or without columns on the table."""
+        names = f" ({', '.join(map(quote_ident, columns))})" if columns else ""
         table = f"{quote_ident(self.schema)}.{quote_ident(self.name)}"
-        return f"GRANT {privilege} ({names}) ON {table} TO {quote_ident(self.role)}"
+        return f"GRANT {privilege}{names} ON {table} TO {quote_ident(self.role)}"
 
     def is_set_by_trigger(self, name: str) -> bool:
         """Return whether a trigger BEFORE INSERT sets a column: its function assigns it, or has its name as the first

@@ -46,6 +46,8 @@ def identity_of(table: Table, hints: TableHints) -> Identity | str:
         return f"the hints name its id {listed(map(quoted, unknown))}, and it has no such column.{near}"
     if not columns:
         return _no_key(table)
+    if not any(column.may_select for column in table.columns):
+        return f"the role may not read it: {table.grant('SELECT')}"
     if denied := [name for name in columns if not known[name].may_select]:
         return f"the role may not read its key: {table.grant('SELECT', *denied)}"
     types = [column_type_of(known[name].type) for name in columns]
