@@ -139,6 +139,9 @@ def is_lost(error: BaseException, connection: Connection) -> bool:
     SQLSTATE."""
     if isinstance(error, RETRYABLE) or getattr(error, "severity_en", None) == "ERROR":
         return False
+    if isinstance(error, AttributeError):
+        # asyncpg's proxy of a broken connection has none of the methods of `Connection`.
+        return not is_open(connection)
     if isinstance(error, (OSError, pg.InterfaceError)):
         return not is_open(connection) or connection.is_cancelling
     return isinstance(error, LOST)

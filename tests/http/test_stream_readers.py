@@ -275,8 +275,10 @@ async def test_postgresql_waits_for_a_slow_reader(
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
-async def test_a_backend_that_ends_halfway(api: Api, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    """A client of HTTP/1.0 sees no chunks, so its connection is reset."""
+async def test_a_backend_that_ends_halfway(
+    api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, version: str
+) -> None:
+    """A client of HTTP/1.0 sees no chunks, so its connection is reset. A lost connection is no fault of the server."""
     await create_many(api, USERS)
     pieces = Pieces(monkeypatch)
     async with reading(api.port) as reader:
@@ -292,6 +294,7 @@ async def test_a_backend_that_ends_halfway(api: Api, monkeypatch: pytest.MonkeyP
         else:
             with pytest.raises(ConnectionResetError):
                 await reader.rest()
+    assert [record.levelname for record in caplog.records if "halfway" in record.message] == ["WARNING"]
     assert (await api.get("/users?page[size]=1")).status == 200
 
 
