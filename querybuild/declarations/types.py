@@ -399,6 +399,7 @@ def opaque(sql_type: str) -> ColumnType:
         # Another column may have another type, so their texts are compared.
         as_text=True,
         bound=cast_from_text(sql_type),
+        is_checked_by_database=True,
     )
 
 

@@ -413,8 +413,9 @@ async def test_no_operations_at_all(start: Start, database_url: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/users", "/users/7", "/user-bio/1/user"])
-def test_a_path_below_a_collection_is_refused_at_the_start(path: str) -> None:
-    command = [sys.executable, "-m", "server", "serve", "--port", "0", "--operations-path", path]
+def test_a_path_below_a_collection_is_refused_at_the_start(database_url: str, path: str) -> None:
+    flags = ["--port", "0", "--database-url", database_url, "--operations-path", path]
+    command = [sys.executable, "-m", "server", "serve", *flags]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     collection = "/" + path.split("/")[1]
     assert ended.returncode == 1

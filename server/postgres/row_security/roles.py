@@ -15,7 +15,7 @@ from asyncpg.exceptions import DataError
 
 from querybuild.errors import ApiError, Forbidden, Unauthenticated, not_allowed, raise_as
 from querybuild.principal import Principal, claim_of
-from server.errors import MissingPrivilege, NotWritten
+from server.errors import ImpossibleValue, MissingPrivilege, NotWritten
 from server.settings import Settings
 
 log = logging.getLogger("server")
@@ -53,6 +53,11 @@ def translate_refusals(
             return await work(*arguments, **options)
         except (MissingPrivilege, NotWritten, DataError) as error:
             raise_as(_role_answer(error, role), error)
+        except ImpossibleValue as error:
+            if not isinstance(error.__cause__, DataError):
+                raise
+            # The condition of a policy is computed for each row, too.
+            raise_as(_role_answer(error.__cause__, role), error)
 
     return translated
 
