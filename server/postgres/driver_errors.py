@@ -182,6 +182,9 @@ def in_one_line(error: BaseException) -> str:
 def describe_loss(error: BaseException) -> str:
     """Why a connection broke, for the log: the first error of PostgreSQL or the network."""
     *_, first = causes(error)
+    if isinstance(first, pg.InternalClientError):
+        # asyncpg does not keep an error that PostgreSQL sends outside of a statement, and refuses the next one.
+        return "PostgreSQL ended it between two statements"
     said = in_one_line(first)
     return f"{type(first).__name__}: {said}" if said else type(first).__name__
 

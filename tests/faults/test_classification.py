@@ -116,6 +116,10 @@ def test_is_refused_by_driver(error: Exception, is_half: bool) -> None:
         (lost(ConnectionResetError()), "ConnectionResetError"),
         (lost(ConnectionRefusedError(111, "refused")), "ConnectionRefusedError: [Errno 111] refused"),
         (
+            pg.InternalClientError("cannot switch to state 12; another operation (2) is in progress"),
+            "PostgreSQL ended it between two statements",
+        ),
+        (
             said("57P03", "FATAL", D="Consistent recovery state has not been yet reached.", H="wait"),
             "CannotConnectNowError: said; DETAIL: Consistent recovery state has not been yet reached.; HINT: wait",
         ),
