@@ -10,7 +10,7 @@ import asyncpg
 import msgspec
 
 from querybuild.declarations.terms import quote_ident
-from server.schema.live_views import IS_COMPUTED_IN_VIEW
+from server.schema.live_views import IS_COMPUTED_IN_VIEW, IS_NOT_NULL
 
 TYPE_NAME = """CASE WHEN b.typtype = 'e' THEN 'enum'
             WHEN e.typtype = 'e' THEN '_enum'
@@ -26,7 +26,7 @@ SELECT a.attrelid::int8 AS oid, a.attname AS name,
        CASE WHEN NOT pg_type_is_visible(coalesce(e.oid, b.oid)) THEN (
            SELECT s.nspname FROM pg_namespace s WHERE s.oid = coalesce(e.typnamespace, b.typnamespace)
        ) END AS hidden_schema,
-       a.attnotnull OR d.typnotnull AS is_not_null,
+       {IS_NOT_NULL} AS is_not_null,
        EXISTS (SELECT FROM pg_collation k WHERE k.oid = a.attcollation AND NOT k.collisdeterministic)
            AS has_nondeterministic_collation,
        a.atthasdef OR a.attidentity <> '' OR d.typdefault IS NOT NULL AS has_default,

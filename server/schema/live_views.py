@@ -25,6 +25,10 @@ IS_COMPUTED_IN_VIEW = """c.relkind = 'v' AND pg_relation_is_updatable(c.oid, fal
 """For pg_class `c` and pg_attribute `a`: whether a view can be written, but not this column of it, unless INSTEAD OF
 triggers take both inserts and updates."""
 
+IS_NOT_NULL = "(a.attnotnull OR d.typnotnull AND c.relkind NOT IN ('v', 'm'))"
+"""For pg_class `c`, pg_attribute `a` and its type `d`: whether the column cannot be null. In a view, a domain that is
+NOT NULL has nulls where an outer join finds no row."""
+
 # The rule of a view names the column behind each of its own (TargetEntry in src/include/nodes/primnodes.h). A name that
 # also belongs to a subquery of the view is not certain.
 _COLUMNS = f"""
@@ -46,10 +50,10 @@ WITH RECURSIVE entry AS MATERIALIZED (
     JOIN entry e ON e.view = o.oid AND e.name = a.attname
 )
 SELECT o.shown::int8 AS view, o.shown_name AS name, n.nspname AS schema, c.relname AS table, c.oid::int8 AS oid,
-       a.attname AS column, o.is_plain AND a.attnotnull AS is_not_null,
+       a.attname AS column, o.is_plain AND (a.attnotnull OR d.typnotnull) AS is_not_null,
        o.shown IN (SELECT p.oid FROM plain p) AS view_is_plain
 FROM origin o JOIN pg_class c ON c.oid = o.oid AND c.relkind IN ('r', 'p') JOIN pg_namespace n ON n.oid = c.relnamespace
-JOIN pg_attribute a ON a.attrelid = o.oid AND a.attnum = o.number
+JOIN pg_attribute a ON a.attrelid = o.oid AND a.attnum = o.number JOIN pg_type d ON d.oid = a.atttypid
 """
 
 ShownColumns = Mapping[tuple[str, str], Mapping[str, str]]

@@ -30,7 +30,7 @@ from server.inspecting.catalog.model import (
     Type,
 )
 from server.inspecting.catalog.view_columns import Shown, shown_columns
-from server.schema.live_views import IS_COMPUTED_IN_VIEW, IS_PLAIN_VIEW
+from server.schema.live_views import IS_COMPUTED_IN_VIEW, IS_NOT_NULL, IS_PLAIN_VIEW
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
@@ -65,7 +65,7 @@ WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname !~ '^pg_' AND n.nspna
 _COLUMNS = f"""
 SELECT a.attrelid::int8 AS oid, a.attname AS name, a.attnum::int4 AS number, a.atttypid::int8 AS type,
        a.atttypmod AS modifier, format_type(a.atttypid, a.atttypmod) AS shown,
-       a.attnotnull OR d.typnotnull AS is_not_null,
+       {IS_NOT_NULL} AS is_not_null,
        a.atthasdef OR a.attidentity <> '' OR d.typdefault IS NOT NULL AS has_default,
        a.attidentity = 'a' OR a.attgenerated <> '' AS is_generated,
        {IS_COMPUTED_IN_VIEW} AS is_computed,
