@@ -43,6 +43,7 @@ class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     select: the term that is selected, if it is not the plain column.
     select_array: the same for an array, if there is a cheaper way than `select` for each element.
     shown: converts a selected value to the value that msgspec encodes.
+    compared: the term that filters and sorts compare, if PostgreSQL has no operators for the column itself.
     bound: the term of the parameter, if it needs a cast. bound_array: that of an array, if it is not a cast.
     as_text: whether the column must be cast for text operators and for comparison with columns of other types.
     sql_type: the name of the PostgreSQL type in a cast, if only the live tables determine it.
@@ -78,6 +79,7 @@ class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     select: Callable[[Term], Term] | None = None
     select_array: Callable[[Term], Term] | None = None
     shown: Callable[[Any], Any] | None = None
+    compared: Callable[[Term], Term] | None = None
     bound: Callable[[Term], Term] | None = None
     bound_array: Callable[[Term], Term] | None = None
     as_text: bool = False
@@ -382,6 +384,7 @@ OPAQUE = ColumnType(
     is_read_only=True,
     has_order=False,
     select=as_text,
+    compared=as_text,
     schema={"type": "string"},
 )
 """Any other database type. It is shown and compared as PostgreSQL's text, and cannot be sorted."""
@@ -396,6 +399,7 @@ def opaque(sql_type: str) -> ColumnType:
         OPAQUE,
         sql_type=sql_type,
         has_order=True,
+        compared=None,
         # Another column may have another type, so their texts are compared.
         as_text=True,
         bound=cast_from_text(sql_type),

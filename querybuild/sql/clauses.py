@@ -222,7 +222,7 @@ def criterion(condition: Condition, binds: Binds) -> Criterion:
 
 
 def operand(column: ColumnRef, binds: Binds) -> Term:
-    """Return a column for a filter or a sort. A column of an unknown type is compared as text.
+    """Return a column for a filter or a sort. One of a type without operators is cast to a type that has them.
 
     A column of a related row that no join reads is `(SELECT "t1"."id" FROM "user_bio" "t1" WHERE
     "t1"."user_id"="t0"."id" LIMIT 1)`. LIMIT is there because a view may have two such rows.
@@ -233,7 +233,8 @@ def operand(column: ColumnRef, binds: Binds) -> Term:
     if column.attribute.sql is not None:
         # The term may contain operators.
         term = Template("({})", term)
-    return OPAQUE.select(term) if column.attribute.type is OPAQUE and OPAQUE.select is not None else term
+    compared = column.attribute.type.compared
+    return term if compared is None else compared(term)
 
 
 def _test(test: Test, binds: Binds) -> Criterion:

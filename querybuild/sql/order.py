@@ -12,7 +12,7 @@ from pypika import functions as sql_functions
 from pypika.queries import QueryBuilder
 from pypika.terms import Criterion, Term
 
-from querybuild.declarations.terms import Template, ordered
+from querybuild.declarations.terms import Template, cast_from_text, ordered
 from querybuild.planning.plan import KeysetPosition, OrderKey, Rows
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import all_of, if_visible, operand
@@ -92,4 +92,4 @@ def _bound(key: OrderKey, parameter: Term) -> Term:
         return parameter
     if column_type.sql_type and column_type.bound is not None:
         return column_type.bound(parameter)
-    return Template("CAST(CAST({} AS TEXT) AS " + column_type.sql_names[0] + ")", parameter)
+    return cast_from_text(column_type.cast_name)(parameter)

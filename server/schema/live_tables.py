@@ -22,7 +22,7 @@ TYPE_NAME = """CASE WHEN b.typtype = 'e' THEN 'enum'
 # the table are looked up once.
 _COLUMNS = f"""
 SELECT a.attrelid::int8 AS oid, a.attname AS name,
-       {TYPE_NAME} AS type, b.oid::int8 AS type_oid,
+       {TYPE_NAME} AS type, b.oid::int8 AS type_oid, d.typtype = 'd' AS is_domain,
        CASE WHEN NOT pg_type_is_visible(coalesce(e.oid, b.oid)) THEN (
            SELECT s.nspname FROM pg_namespace s WHERE s.oid = coalesce(e.typnamespace, b.typnamespace)
        ) END AS hidden_schema,
@@ -149,15 +149,15 @@ RELATION_KINDS = {"r": "table", "p": "table", "v": "view", "m": "materialized vi
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
-    """A column of a table or view. type_oid: of its type, or of the base type of a domain. hidden_schema: the schema of
-    its type, or of the type of its elements, if it is not in the search path. has_nondeterministic_collation: whether
-    texts that differ may be equal. is_generated: GENERATED ALWAYS, so it cannot be written. is_computed: computed by a
-    view, so it cannot be written. shows_not_null: whether a view shows a NOT NULL column of
-    its table here, or a column that is not certain. denied_sequences: the sequences of its default that the role may
-    not use."""
+    """A column of a table or view. type_oid: of its type, or of the base type if it is_domain. hidden_schema: the
+    schema of its type, or of the type of its elements, if it is not in the search path. has_nondeterministic_collation:
+    whether texts that differ may be equal. is_generated: GENERATED ALWAYS, so it cannot be written. is_computed:
+    computed by a view, so it cannot be written. shows_not_null: whether a view shows a NOT NULL column of its table
+    here, or a column that is not certain. denied_sequences: the sequences of its default that the role may not use."""
 
     type: str
     type_oid: int
+    is_domain: bool
     hidden_schema: str | None
     is_not_null: bool
     has_nondeterministic_collation: bool

@@ -1,4 +1,4 @@
-"""Finds the live types of OPAQUE attributes and of ids that are enums, whose types the declarations do not know. Values
+"""Finds the live types that the declarations do not know: of OPAQUE attributes, of enums and of arrays of texts. Values
 of OPAQUE attributes are compared and sorted by the type, if PostgreSQL can sort it and reports an invalid text as a
 data error.
 
@@ -14,9 +14,10 @@ import asyncpg
 import msgspec
 
 from querybuild.declarations.resource import Attribute, Resource
+from querybuild.declarations.terms import cast_as
 from querybuild.declarations.types import OPAQUE, ColumnType, opaque
 from server.schema.live_statements import TermTypes
-from server.schema.live_tables import FoundTables
+from server.schema.live_tables import Column, FoundTables
 
 _NAMES = """
 SELECT t.oid::int8 AS oid, format('%I.%I', n.nspname, t.typname) AS name
@@ -38,8 +39,8 @@ async def with_live_types(
     found: FoundTables,
     terms: TermTypes,
 ) -> list[Resource]:
-    """Return the resources with the live types of their OPAQUE attributes. found: their tables. terms: the types of
-    those attributes that are computed in SQL."""
+    """Return the resources with the live types of those attributes that are compared by them. found: their tables.
+    terms: the types of those attributes that are computed in SQL."""
     oids = {
         (resource.type, one.name): _oid_of(resource, one, found, terms)
         for resource in resources
@@ -49,6 +50,7 @@ async def with_live_types(
     names = await _type_names(connection, oids.values())
     known = {oid: name for oid, name in names.items() if await _is_ordered(connection, name)}
     types = {key: opaque(known[oid]) for key, oid in oids.items() if oid in known}
+    types |= await _cast_types(connection, resources, found)
     return [_with_types(resource, types) for resource in resources]
 
 
@@ -57,6 +59,36 @@ def _oid_of(resource: Resource, attribute: Attribute, found: FoundTables, terms:
     if table is None or not attribute.is_stored:
         return terms[resource.type, attribute.name]
     return table.columns[attribute.column_name].type_oid
+
+
+async def _cast_types(
+    connection: asyncpg.Connection[Any], resources: Sequence[Resource], found: FoundTables
+) -> dict[tuple[str, str], ColumnType]:
+    """Return the types of attributes that are compared with a cast. PostgreSQL compares no domain over an enum, not
+    even with itself, and no `varchar[]` with a `text[]`."""
+    columns = {
+        (resource.type, one.name): (one.type, table.columns[one.column_name])
+        for resource in resources
+        if (table := found[resource.schema, resource.table]) is not None
+        for one in resource.attributes
+        if one.is_stored
+    }
+    cast = {key: pair for key, pair in columns.items() if _is_enum_domain(*pair) or _is_other_array(*pair)}
+    names = await _type_names(connection, [column.type_oid for _, column in cast.values()])
+    return {
+        key: msgspec.structs.replace(one, compared=cast_as(names[column.type_oid]))
+        if _is_enum_domain(one, column)
+        else msgspec.structs.replace(one, sql_type=names[column.type_oid])
+        for key, (one, column) in cast.items()
+    }
+
+
+def _is_enum_domain(declared: ColumnType, column: Column) -> bool:
+    return bool(declared.choices) and column.type == "enum" and column.is_domain
+
+
+def _is_other_array(declared: ColumnType, column: Column) -> bool:
+    return declared.family == "text[]" and declared.bound is None and column.type != declared.sql_names[0]
 
 
 def _with_types(resource: Resource, types: Mapping[tuple[str, str], ColumnType]) -> Resource:

@@ -49,6 +49,9 @@ CREATE TABLE things (
 CREATE TABLE links (a bigint, b bigint, PRIMARY KEY (a, b));
 CREATE TABLE loose (a bigint, b bigint);
 CREATE TABLE nameless (id bigint UNIQUE DEFAULT 1);
+CREATE TYPE colour AS ENUM ('red', 'green');
+CREATE DOMAIN own_colour AS colour;
+CREATE TABLE coloured (colour own_colour PRIMARY KEY);
 CREATE VIEW seen AS SELECT id, name FROM things;
 -- Stands for the extension's type, which not every PostgreSQL has.
 CREATE TYPE citext AS (text text);
@@ -205,6 +208,10 @@ CASES: list[tuple[Resource, list[str]]] = [
     (
         thing(table="keyed", id=Id(type=TEXT), methods=READS, relationships=(ToOne("key", "thing"),)),
         ["relationship “key”: its column “key_id” is citext, and the id it holds is not: make both of one type, text"],
+    ),
+    (
+        thing(table="coloured", id=Id("colour", enum("red", "green")), client_ids=True),
+        ["its column “colour” is a domain over an enum, which PostgreSQL cannot compare: make it the enum"],
     ),
     (thing(table="nameless"), ["its column “id” may be null, and an id is not: make it NOT NULL"]),
     (

@@ -61,8 +61,8 @@ def identity_of(table: Table, hints: TableHints) -> Identity | str:
 
 
 def is_id_type(found: Type) -> bool:
-    """Return whether a column of a type can be part of an id."""
-    return column_type_of(found).id_type is not NO_IDS
+    """Return whether a column of a type can be part of an id. PostgreSQL does not compare a domain over an enum."""
+    return column_type_of(found).id_type is not NO_IDS and not (found.labels and found.domains)
 
 
 def _id(table: Table, columns: tuple[str, ...], types: list[ColumnType]) -> Id:

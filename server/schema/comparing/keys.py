@@ -147,6 +147,8 @@ def _id_column_faults(resource: Resource, table: Table, name: str, part_type: Co
         yield "its column is citext, and two texts that differ cannot be one id: declare it as CITEXT"
     elif column.hidden_schema and part_type.is_of_extension:
         yield hidden_type(f"the type {column.type} of its column {quoted(name)}", column.hidden_schema)
+    elif column.type == "enum" and column.is_domain:
+        yield f"its column {quoted(name)} is a domain over an enum, which PostgreSQL cannot compare: make it the enum"
     elif column.has_nondeterministic_collation:
         yield from _collation_faults(name, column)
     elif resource.id.unique or table.may_repeat(*resource.id.key.columns):

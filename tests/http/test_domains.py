@@ -1,0 +1,85 @@
+"""Section 5: filters, sorts and cursors over columns that PostgreSQL compares only after a cast: a domain over an enum,
+and an array of varchar."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+import pytest
+from tornado.ioloop import IOLoop
+
+from server.settings import Settings
+from server.startup.start import declarations
+from tests.conftest import on_server
+from tests.http.conftest import Api, Serve
+from tests.http.expected import target
+
+TABLES = """
+CREATE TYPE mood AS ENUM ('sad', 'so so', 'happy', 'a,b');
+CREATE DOMAIN day_mood AS mood CHECK (VALUE <> 'a,b');
+CREATE DOMAIN work_mood AS day_mood;
+CREATE TABLE day (id bigint PRIMARY KEY, mood work_mood, wish mood, moods mood[], tags varchar(5)[]);
+INSERT INTO day VALUES
+    (1, 'happy', 'happy', '{sad}', '{b,c}'), (2, 'sad', 'happy', '{}', '{a}'), (3, NULL, 'sad', NULL, NULL),
+    (4, 'happy', NULL, '{sad,happy}', '{b}'), (5, 'so so', 'a,b', '{happy}', '{}');
+CREATE TABLE person (id bigint PRIMARY KEY, day_id bigint REFERENCES day);
+INSERT INTO person VALUES (1, 4), (2, 5), (3, NULL);
+CREATE TABLE job (kind day_mood PRIMARY KEY, note text);
+"""
+
+
+@pytest.fixture
+def days(serve: Serve, database_url: str) -> Api:
+    on_server(database_url, TABLES)
+    return serve(database_url, declarations(Settings(database_url=database_url, inspect=True)).catalog)
+
+
+@pytest.mark.parametrize(
+    ("filters", "ids"),
+    [
+        ({"name": "mood", "op": "eq", "val": "happy"}, ["1", "4"]),
+        ({"name": "mood", "op": "ne", "val": "happy"}, ["2", "5"]),
+        ({"name": "mood", "op": "lt", "val": "happy"}, ["2", "5"]),
+        ({"name": "mood", "op": "between", "val": ["so so", "happy"]}, ["1", "4", "5"]),
+        ({"name": "mood", "op": "in_", "val": ["sad", "so so"]}, ["2", "5"]),
+        ({"name": "mood", "op": "notin_", "val": ["sad"]}, ["1", "4", "5"]),
+        ({"name": "mood", "op": "is_", "val": None}, ["3"]),
+        ({"name": "mood", "op": "isnot", "val": "sad"}, ["1", "3", "4", "5"]),
+        ({"name": "mood", "op": "startswith", "val": "s"}, ["2", "5"]),
+        ({"name": "mood", "op": "eq", "field": "wish"}, ["1"]),
+        ({"name": "moods", "op": "in_", "val": ["sad"]}, ["1", "4"]),
+        ({"name": "tags", "op": "in_", "val": ["b"]}, ["1", "4"]),
+        ({"name": "people.day.mood", "op": "eq", "val": "so so"}, ["5"]),
+    ],
+)
+def test_filters(days: Api, io_loop: IOLoop, filters: object, ids: list[str]) -> None:
+    answer = io_loop.run_sync(partial(days.get, target("/days", [("filter", json.dumps(filters))])))
+    assert answer.status == 200, answer.body
+    assert answer.ids == ids
+
+
+@pytest.mark.parametrize(
+    ("path", "ids"),
+    [
+        ("/days?sort=mood", ["2", "5", "1", "4", "3"]),
+        ("/days?sort=-mood", ["4", "1", "5", "2", "3"]),
+        ("/days?sort=-mood,wish", ["1", "4", "5", "2", "3"]),
+        ("/days?sort=tags", ["5", "2", "4", "1", "3"]),
+        ("/days?sort=-tags", ["1", "4", "2", "5", "3"]),
+        ("/people?sort=day.mood", ["2", "1", "3"]),
+    ],
+)
+def test_sorts_and_cursors(days: Api, io_loop: IOLoop, path: str, ids: list[str]) -> None:
+    assert io_loop.run_sync(partial(days.get, path)).ids == ids
+    found, page = list[str](), f"{path}&page[size]=1&page[after]="
+    while page:
+        answer = io_loop.run_sync(partial(days.get, page))
+        assert answer.status == 200, answer.body
+        found += answer.ids
+        page = answer.document["links"].get("next")
+    assert found == ids
+
+
+def test_an_id_cannot_be_a_domain_over_an_enum(days: Api, io_loop: IOLoop) -> None:
+    assert io_loop.run_sync(partial(days.get, "/jobs")).status == 404
