@@ -550,6 +550,10 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
         "CREATE FUNCTION secret(of int[]) RETURNS int LANGUAGE sql AS 'SELECT 1'",
         "REVOKE EXECUTE ON FUNCTION secret FROM PUBLIC",
         "CREATE VIEW secrets AS SELECT id, secret('{}') AS secret FROM readable",
+        "CREATE TABLE coded (id int PRIMARY KEY, code text UNIQUE)",
+        "CREATE TABLE coding (id int PRIMARY KEY, code text REFERENCES coded (code))",
+        "GRANT SELECT (id) ON coded TO clerk",
+        "GRANT SELECT ON coding TO clerk",
         "GRANT SELECT ON readable, secrets TO clerk",
         "GRANT SELECT (id, shown, fixed, readable_id), INSERT (shown, fixed), UPDATE (shown) ON partly TO clerk",
         "GRANT DELETE ON partly TO clerk",
@@ -571,6 +575,8 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
     found = asyncio.run(work())
     assert {one.type: sorted(one.methods) for one in found.resources} == {
         "blind": ["detail", "list", "update"],
+        "coded": ["detail", "list"],
+        "coding": ["detail", "list"],
         "keyed": ["delete", "detail", "list", "update"],
         "partly": ["create", "delete", "detail", "list", "update"],
         "readable": ["detail", "list"],
@@ -586,6 +592,10 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
         "blind": (
             'It cannot be created: the role may not read “name”: GRANT SELECT ("name") ON "public"."blind" TO "clerk"',
             "the role may not read “name”",
+        ),
+        "coded": ("the role may not read “code”",),
+        "coding": (
+            '“code” refers to coded: the role may not read it: GRANT SELECT ("code") ON "public"."coded" TO "clerk"',
         ),
         "keyed": (
             "It cannot be created: the role may not use a sequence: GRANT USAGE ON SEQUENCE public.keyed_id_seq "

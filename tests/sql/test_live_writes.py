@@ -47,6 +47,7 @@ CREATE VIEW kept AS SELECT count(*) AS id, name FROM things GROUP BY name;
 CREATE TRIGGER keep INSTEAD OF INSERT OR UPDATE ON kept FOR EACH ROW EXECUTE FUNCTION fill();
 CREATE MATERIALIZED VIEW stored AS SELECT id, name FROM things;
 CREATE UNIQUE INDEX ON stored (id);
+CREATE TABLE coded (id bigint PRIMARY KEY, code text UNIQUE, up text REFERENCES coded (code));
 CREATE TABLE pairs (a bigint, b bigint, PRIMARY KEY (a, b));
 CREATE TABLE dated (a bigint, b bigint, since date NOT NULL, rank int NOT NULL DEFAULT 1, PRIMARY KEY (a, b));
 CREATE VIEW pairs_seen AS SELECT DISTINCT a, b FROM pairs;
@@ -256,6 +257,14 @@ GRANTS: list[tuple[Resource, tuple[str, ...], list[str]]] = [
         [
             "the role “{role}” has no SELECT privilege on the columns “name” of the table “things”: "
             'GRANT SELECT ("name") ON "public"."things" TO "{role}"'
+        ],
+    ),
+    (
+        thing(table="coded", methods=READS, relationships=(ToOne("up", "thing", column="up", references="code"),)),
+        ("SELECT (id, up) ON coded",),
+        [
+            "relationship “up”: the role “{role}” has no SELECT privilege on the columns “code” of the table “coded”: "
+            'GRANT SELECT ("code") ON "public"."coded" TO "{role}"'
         ],
     ),
     (

@@ -104,6 +104,8 @@ def _reason_against(table: Table, key: ForeignKey, target: Served) -> str | None
     if denied := [name for name in key.columns if not known[name].may_select]:
         return f"the role may not read it: {table.grant('SELECT', *denied)}"
     theirs = {column.name: column for column in target.table.columns}
+    if denied := [name for name in key.references if not theirs[name].may_select]:
+        return f"the role may not read it: {target.table.grant('SELECT', *denied)}"
     for name, reference in zip(key.columns, key.references, strict=True):
         own, other = known[name].type, theirs[reference].type
         if other.name.endswith("range"):

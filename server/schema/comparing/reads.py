@@ -73,6 +73,8 @@ def _key_faults(
     refer to."""
     if relationship.references:
         yield from reference_faults(columns, table, theirs, relationship.referenced_columns)
+        if theirs is not None and theirs.may_use_schema:
+            yield from read_privileges(theirs, (*referenced.id.key.columns, *relationship.referenced_columns))
     else:
         yield from type_faults(columns, table.name, table, referenced)
 
