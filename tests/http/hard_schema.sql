@@ -140,6 +140,7 @@ CREATE FUNCTION either(a text) RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT 1
 CREATE FUNCTION either(a text, b int DEFAULT 1) RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT 2 $$;
 CREATE FUNCTION is_odd(n int) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$ SELECT n % 2 = 1 $$;
 ALTER TABLE samples ADD CONSTRAINT odd_is_odd CHECK (is_odd(odd));
+CREATE TYPE span AS RANGE (subtype = float8);
 CREATE AGGREGATE product (int) (SFUNC = int4mul, STYPE = int);
 CREATE PROCEDURE tidy() LANGUAGE sql AS $$ SELECT 1 $$;
 

@@ -20,7 +20,7 @@ from server.inspecting.catalog.reading import read_types
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 # is_used: whether a constraint, a default, a generated column, an index, a policy, an operator, a cast, an aggregate
-# or another type calls it.
+# or another type calls it, or it belongs to a range type.
 _ROUTINES = """
 SELECT p.oid::int8 AS oid, current_user::text AS role, n.nspname AS schema, p.proname AS name, p.prokind::text AS kind,
        n.nspname = 'public' AND pg_function_is_visible(p.oid) AS is_default,
@@ -38,6 +38,8 @@ LEFT JOIN (
     SELECT one.oid, bool_or(one.is_of_extension) AS is_of_extension, bool_or(one.is_used) AS is_used FROM (
         SELECT d.objid AS oid, true AS is_of_extension, false AS is_used FROM pg_depend d
         WHERE d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
+        UNION ALL
+        SELECT d.objid, false, true FROM pg_depend d WHERE d.classid = 'pg_proc'::regclass AND d.deptype = 'i'
         UNION ALL
         SELECT d.refobjid, false, true FROM pg_depend d
         LEFT JOIN pg_proc a ON d.classid = 'pg_proc'::regclass AND a.oid = d.objid
