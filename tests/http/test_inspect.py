@@ -26,6 +26,7 @@ from querybuild.declarations.terms import quote_ident
 from server.__main__ import main
 from server.inspecting.catalog.choosing import Choice
 from server.inspecting.report import inspect_database
+from server.inspecting.text.module import python_module
 from server.schema.fault import Fault
 from server.schema.live_schema import read_live_schema
 from server.settings import Settings, StartError
@@ -550,6 +551,9 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
         "CREATE FUNCTION secret(of int[]) RETURNS int LANGUAGE sql AS 'SELECT 1'",
         "REVOKE EXECUTE ON FUNCTION secret FROM PUBLIC",
         "CREATE VIEW secrets AS SELECT id, secret('{}') AS secret FROM readable",
+        'CREATE SCHEMA "a ""b"""',
+        'CREATE TABLE "a ""b""".inside (id int PRIMARY KEY)',
+        'GRANT SELECT ON "a ""b""".inside TO clerk',
         "CREATE TABLE coded (id int PRIMARY KEY, code text UNIQUE)",
         "CREATE TABLE coding (id int PRIMARY KEY, code text REFERENCES coded (code))",
         "GRANT SELECT (id) ON coded TO clerk",
@@ -605,6 +609,7 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
         "readable": (),
     }
     assert [(one.full_name, one.reason) for one in found.not_served] == [
+        ('a "b".inside', 'the role may not use the schema: GRANT USAGE ON SCHEMA "a ""b""" TO "clerk"'),
         ("closed", 'the role may not read it: GRANT SELECT ON "public"."closed" TO "clerk"'),
         ("keyless", 'the role may not read its key: GRANT SELECT ("id") ON "public"."keyless" TO "clerk"'),
         ("secrets", "it cannot be read: permission denied for function secret"),
@@ -615,6 +620,16 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
             'the role may not call it: GRANT EXECUTE ON FUNCTION "public"."secret"(integer[]) TO "clerk"',
         )
     ]
+    grants = [line for line in python_module(found, "granted").splitlines() if "GRANT" in line]
+    assert all(line.startswith("#     GRANT ") and line.endswith(' TO "clerk";') for line in grants), grants
+    on_server(shop_cluster.url("granted"), *[line.removeprefix("#     ") for line in grants])
+    found = asyncio.run(work())
+    assert {one.type for one in found.resources} >= {"closed", "inside", "keyless", "secret"}
+    assert [one.relationships[0].name for one in found.resources if one.type in ("coded", "coding")] == [
+        "codings",
+        "code",
+    ]
+    assert "create" in next(one.methods for one in found.resources if one.type == "keyed")
 
 
 def test_the_example_of_the_docs(postgres_url: str) -> None:

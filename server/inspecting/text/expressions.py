@@ -5,6 +5,7 @@ What comes in: a tree of expressions. What goes out: lines. It must not know: de
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 
@@ -105,8 +106,14 @@ def _words(text: str) -> list[str]:
     return [*(f"{part} " for part in parts[:-1]), parts[-1]]
 
 
+_GRANTED = re.compile(r'[^\r\n]* TO "([^"\r\n]|"")+"')
+
+
 def comment(text: str, indent: str = "") -> list[str]:
-    """Return the lines of a comment."""
+    """Return the lines of a comment. A GRANT at its end is a line of its own, to be copied."""
+    about, colon, grant = text.rpartition(": GRANT ")
+    if colon and _GRANTED.fullmatch(grant):
+        return [*comment(f"{about}:", indent), f"{indent}#     GRANT {grant};"]
     return textwrap.wrap(
         " ".join(text.split()),
         WIDTH,
