@@ -89,12 +89,16 @@ class Hints(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if name not in known
         ]
 
+    def unknown_names(self, database: Database) -> list[str]:
+        """Return a message for each name of `schemas`, `only` and `skip` that fits no table and no function."""
+        return [f"the hints: {one}" for one in self.choice().unknown(database)]
+
     def unknown(self, database: Database) -> list[str]:
         """Return a message for each name in the hints that fits no table and no function. Those of [functions] are
         checked by `unknown_functions`."""
         known = {name for table in database.tables for name in (table.full_name, f"{table.schema}.{table.name}")}
         return [
-            *(f"the hints: {one}" for one in self.choice().unknown(database)),
+            *self.unknown_names(database),
             *(
                 f"the hints name the table {quoted(name)}, which is not inspected.{nearest(name, known)}"
                 for name in self.tables

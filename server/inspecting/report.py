@@ -65,7 +65,7 @@ async def inspect_database(connection: Connection, settings: Settings, choice: C
     if unknown := given.unknown(database):
         raise StartError("\n".join(unknown))
     if not database.tables:
-        raise StartError(_no_table(database))
+        raise StartError("\n".join([_no_table(database), *hints.unknown_names(database)]))
     if settings.has_row_security:
         database = _with_privileges(database)
     routines = database.routines

@@ -264,6 +264,31 @@ def test_a_name_in_the_hints_that_fits_no_table(hard_url: str, tmp_path: Path) -
     assert (code, remarks.splitlines()[0]) == (0, "the hints: there is no table “peple”. Did you mean “people”?")
 
 
+def test_a_type_or_a_path_in_the_hints_that_another_table_has(hard_url: str, tmp_path: Path) -> None:
+    """The hints come first, and a line says what the other table is called."""
+    hints = tmp_path / "hints.toml"
+    only = ("--only", "countries", "--only", "profiles", "--hints", str(hints))
+    hints.write_text('[tables.profiles]\npath = "/countries"\n')
+    code, text, remarks = inspect(hard_url, *only)
+    assert (code, '    "/countries",\n    "profiles",\n' in text) == (0, True)
+    assert "countries: its path is “/countries_”: another resource has “/countries”" in remarks.splitlines()
+    hints.write_text('[tables.profiles]\ntype = "country"\n')
+    code, text, remarks = inspect(hard_url, *only)
+    assert (code, '    "country",\n    "/countries",\n    "profiles",\n' in text) == (0, True)
+    assert "countries: its type is “countries”: another table has “country”" in remarks.splitlines()
+
+
+def test_a_schema_in_the_hints_without_tables(hard_url: str, tmp_path: Path) -> None:
+    hints = tmp_path / "hints.toml"
+    hints.write_text('schemas = ["pubic"]\n')
+    assert inspect(hard_url, "--hints", str(hints)) == (
+        1,
+        "",
+        "Error: no table of the database is chosen: check --schema, --only, --skip and the hints\n"
+        "the hints: there is no table in a schema “pubic”. Did you mean “public”?\n",
+    )
+
+
 def test_a_foreign_table_that_cannot_be_read(shop_url: str) -> None:
     on_server(
         shop_url,

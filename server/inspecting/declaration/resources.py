@@ -59,7 +59,7 @@ def declare(database: Database, hints: Hints) -> Inspection:
         if table.oid not in served and table.oid not in pure
     ]
     told = [NotServed(one.full_name, one.reason) for one in database.left_out if not one.kind]
-    remarks = [*hints.unknown(database), *_type_remarks(served)]
+    remarks = [*hints.unknown(database), *_remarks(served, hints)]
     for oid in served:
         remarks += [*names[oid].remarks, *names[oid].unused_hints()]
     return Inspection(
@@ -84,15 +84,19 @@ def _served(tables: Mapping[int, Table], identities: Mapping[int, Identity | str
         if oid not in types:
             types[oid] = _free_type(tables[oid], bases[oid], count, taken)
             taken.add(types[oid])
-    paths: set[str] = set()
-    served: dict[int, Served] = {}
-    for oid, identity in ids.items():
-        path = hints.of(tables[oid]).path or path_of(plural(types[oid]))
-        while path in paths:
+    paths: dict[int, str] = {}
+    taken = set()
+    for oid in sorted(ids, key=lambda oid: (not hints.of(tables[oid]).path, not hints.of(tables[oid]).type)):
+        path = _wanted_path(tables[oid], types[oid], hints)
+        while path in taken:
             path += "_"
-        paths.add(path)
-        served[oid] = Served(tables[oid], identity, types[oid], path)
-    return served
+        taken.add(path)
+        paths[oid] = path
+    return {oid: Served(tables[oid], identity, types[oid], paths[oid]) for oid, identity in ids.items()}
+
+
+def _wanted_path(table: Table, type_name: str, hints: Hints) -> str:
+    return hints.of(table).path or path_of(plural(type_name))
 
 
 def _free_type(table: Table, base: str, count: Counter[str], taken: set[str]) -> str:
@@ -109,14 +113,22 @@ def _free_type(table: Table, base: str, count: Counter[str], taken: set[str]) ->
     return free
 
 
-def _type_remarks(served: Mapping[int, Served]) -> list[str]:
+def _remarks(served: Mapping[int, Served], hints: Hints) -> list[str]:
+    """Return a message for each type and each path that is not the first choice."""
     plain = {oid: singular(snake_case(one.table.name)) for oid, one in served.items()}
     count = Counter(plain.values())
-    return [
-        f"{one.table.full_name}: its type is {quoted(one.type)}: several tables are called {quoted(plain[oid])}"
-        for oid, one in served.items()
-        if plain[oid] != one.type and count[plain[oid]] > 1
-    ]
+    hinted = {hints.of(one.table).type for one in served.values()} - {""}
+    remarks = []
+    for oid, one in served.items():
+        name, wanted = one.table.full_name, plain[oid]
+        if wanted != one.type and count[wanted] > 1:
+            remarks.append(f"{name}: its type is {quoted(one.type)}: several tables are called {quoted(wanted)}")
+        elif wanted in hinted and not hints.of(one.table).type:
+            remarks.append(f"{name}: its type is {quoted(one.type)}: another table has {quoted(wanted)}")
+        path = _wanted_path(one.table, one.type, hints)
+        if path != one.path:
+            remarks.append(f"{name}: its path is {quoted(one.path)}: another resource has {quoted(path)}")
+    return remarks
 
 
 def _known(tables: Mapping[int, Table], served: Mapping[int, Served], links: list[Ends], hints: Hints) -> _Known:
