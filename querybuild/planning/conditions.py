@@ -359,7 +359,7 @@ _PART_OPERATORS = frozenset(
 _PART_ADVICE = {
     "search": "Use “search” to find words.",
     "jsonb_contains": "Use “jsonb_contains” to find a part.",
-    "ilike": "Use “ilike” with % to find a part of a text.",
+    "ilike": "Use “ilike” to find a part of a text.",
 }
 """Our operator that finds a part of a value -> what an error says about it. The first that there is counts."""
 

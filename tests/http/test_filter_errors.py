@@ -73,7 +73,7 @@ async def refusals(api: Api, path: str, pairs: Pairs, errors: list[dict[str, Any
         (
             "/users",
             one("first_name", "contains", "a"),
-            "[0]: “first_name” is text and has no operator “contains”. Use “ilike” with % to find a part of a text. "
+            "[0]: “first_name” is text and has no operator “contains”. Use “ilike” to find a part of a text. "
             f"“first_name” has: {NUMBER_OPERATORS}, like, ilike, notlike, notilike, startswith, endswith, match.",
         ),
         (
