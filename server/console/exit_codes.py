@@ -12,7 +12,7 @@ EXIT_CODES = {
     DONE: "The command has done its work. For serve: a signal has ended the server.",
     FAILED: "The command failed, with a line on standard error that says why; or it found what it looks for: "
     "differences (check, migrate verify), pending files (migrate status --check), an error as the answer (explain).",
-    WRONG_USAGE: "An argument or a setting is wrong. Nothing was done.",
+    WRONG_USAGE: "An argument or a setting is unknown, or its value has a wrong form. Nothing was done.",
     INTERRUPTED: "Ctrl-C has ended the command.",
     TERMINATED: "SIGTERM has ended the command.",
 }
