@@ -9,7 +9,7 @@ import msgspec
 
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.values import ValueFault
-from querybuild.errors import Errors, raise_all, resource_not_found
+from querybuild.errors import Errors, quoted, raise_all, resource_not_found
 from querybuild.parse import parse, split_pairs
 from querybuild.planning.context import Context
 from querybuild.query import Query
@@ -69,7 +69,7 @@ def _target(url: str) -> str:
     try:
         return read_target(url)[1]
     except ValueError:
-        raise StartError(f"{url} is no URL of this server: expected a path such as '/users?sort=age'") from None
+        raise StartError(f"{quoted(url)} is no URL of this server: expected a path such as '/users?sort=age'") from None
 
 
 def _route(path: str, engine: Engine, catalog: Catalog) -> Route:

@@ -375,8 +375,9 @@ def test_a_row_that_is_not_there(database_url: str, capsys: pytest.CaptureFixtur
     [
         ("/operations", "/operations reads no resources"),
         ("/", "/ reads no resources"),
-        ("users", "users is no URL of this server"),
-        ("ftp://host/users", "ftp://host/users is no URL of this server"),
+        ("users", "“users” is no URL of this server"),
+        ("", "“” is no URL of this server"),
+        ("ftp://host/users", "“ftp://host/users” is no URL of this server"),
     ],
 )
 def test_a_url_that_is_no_read(database_url: str, url: str, told: str) -> None:

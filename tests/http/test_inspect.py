@@ -223,7 +223,8 @@ def test_choices(hard_url: str, tmp_path: Path) -> None:
     hints.write_text(
         'schemas = ["public"]\nskip = ["sam*", "*()"]\n'
         '[tables.names]\nid = "name"\ntype = "first_name"\npath = "/who"\n'
-        'names = { people = "count" }\n[tables.people]\nnames = { boss = "x", categories = "led" }\n[tables.persons]\n'
+        'names = { people = "count", peopel = "x" }\n'
+        '[tables.people]\nnames = { boss = "x", categories = "led" }\n[tables.persons]\n'
     )
     only = ("--only", "pe*", "--only", "names")
     code, text, remarks = inspect(hard_url, *only, "--skip", "prof*", "--hints", str(hints))
@@ -233,8 +234,9 @@ def test_choices(hard_url: str, tmp_path: Path) -> None:
     assert text.endswith("RESOURCES = [\n    FIRST_NAME,\n    PERSON,\n]\n")
     assert remarks.splitlines() == [
         "the hints name the table “persons”, which is not inspected.",
-        "people: the hint about “boss” fits no column and no field",
-        "people: the hint about “categories” fits no column and no field",
+        "names: the hint about “peopel” fits no column and no field. Did you mean “people”?",
+        "people: the hint about “boss” fits no column and no field.",
+        "people: the hint about “categories” fits no column and no field.",
         "2 resources of the database “hard”; left out: 30 other functions, 31 other tables, 4 skipped functions",
     ]
 

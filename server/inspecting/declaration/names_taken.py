@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from querybuild.errors import quoted
+from querybuild.errors import nearest, quoted
 from server.inspecting.declaration.naming import RESERVED_FIELDS, first_free
 from server.inspecting.hints import TableHints
 
@@ -20,12 +20,14 @@ class Names:
         self.hints = hints
         self.taken: set[str] = set(hints.names.values())
         self.remarks: list[str] = []
+        self.known: set[str] = set()
         self.used_hints: set[str] = set()
 
     def take(self, what: str, candidates: Sequence[str], *, column: str = "") -> str:
         """Return the name that the hints give, for the column or for the name without hints; otherwise the first
         candidate that is free. what: the field in words, for a message."""
         name = first_free(candidates, self.taken)
+        self.known |= {column, name} - {""}
         for known in (column, name):
             if known and known in self.hints.names:
                 self.used_hints.add(known)
@@ -44,4 +46,7 @@ class Names:
     def unused_hints(self) -> list[str]:
         """Return a message for each hint that no field has used."""
         names = sorted(self.hints.names.keys() - self.used_hints)
-        return [f"{self.full_name}: the hint about {quoted(name)} fits no column and no field" for name in names]
+        return [
+            f"{self.full_name}: the hint about {quoted(name)} fits no column and no field.{nearest(name, self.known)}"
+            for name in names
+        ]
