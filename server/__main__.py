@@ -389,7 +389,8 @@ MAIN_COMMANDS = (
         examples=[
             Example("waterspout settings > waterspout.toml", "A file to begin with: every setting, with its value."),
             Example(
-                "waterspout settings --config waterspout.toml | grep -v default", "What differs from the defaults."
+                "waterspout settings --config waterspout.toml | grep -v default",
+                "What does not come from the defaults.",
             ),
         ],
     ),
