@@ -270,9 +270,11 @@ def _violation(error: PostgresMessage, write: PlannedWrite, engine: Engine) -> E
         case pg.NotNullViolationError() if columns and fields:
             return AttributeFault(f"The database needs a value for {names}.", pointer=pointer)
         case pg.NotNullViolationError() | pg.CheckViolationError():
-            return AttributeFault(f"{names} has a value that the database does not allow.", pointer=pointer)
+            have = "have values" if len(fields) > 1 else "has a value"
+            return AttributeFault(f"{names} {have} that the database does not allow.", pointer=pointer)
         case _:
-            return Conflict(f"{names} is in conflict with another resource.", pointer=pointer)
+            be = "are" if len(fields) > 1 else "is"
+            return Conflict(f"{names} {be} in conflict with another resource.", pointer=pointer)
 
 
 def _is_referred_to(error: PostgresMessage, write: PlannedWrite, engine: Engine) -> bool:

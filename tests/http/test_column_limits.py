@@ -70,7 +70,7 @@ def must(name: str, what: str, shown: str) -> Error:
 
 def unfit(name: str, *others: str) -> Error:
     names = ", ".join(f"“{one}”" for one in (name, *others))
-    return attribute(name, f"{names} has a value that the database does not allow.")
+    return attribute(name, f"{names} {'have values' if others else 'has a value'} that the database does not allow.")
 
 
 TAKEN = error("conflict", "Another item has this value already: “name”, “nick”.", "/data/attributes/name")
