@@ -131,14 +131,20 @@ def _numeric_id(text: str) -> str:
     return text
 
 
+# A row of another writer may have an infinite date, or the first or last date that Python has, as its id: 9999-12-31 is
+# often the end of a period. No attribute shows these (`values.FIRST_DATE`), but an id is only a text.
+_INFINITE = ("infinity", "-infinity")
+
+
 def _date_id(text: str) -> str:
-    values.date_of(text)
+    if text not in _INFINITE and values.any_date_of(text) is None:
+        raise ValueFault("a date such as 2024-05-31, `infinity` or `-infinity`")
     return text
 
 
 def _moment_id(text: str) -> str:
-    moment = values.timestamptz_of(text)
-    if moment.isoformat().replace("+00:00", "Z") != text:
+    moment = values.any_moment_of(text)
+    if text not in _INFINITE and (moment is None or moment.isoformat().replace("+00:00", "Z") != text):
         raise ValueFault("a date and time in UTC such as 2024-05-31T23:59:59Z, with six digits of a fraction or none")
     return text
 
@@ -184,9 +190,10 @@ def _utc(column: Term) -> Term:
 
 
 def _moment(column: Term) -> Term:
-    """Return the text that an attribute shows. A value that no attribute can show gets a text that is no valid id."""
+    """Return the text that an attribute shows, or that of an infinite value. A value before the year 1 or after the
+    year 9999 gets a text that is no valid id."""
     second, whole = 'YYYY-MM-DD"T"HH24:MI:SS', Template("date_trunc('second',{})", column)
-    is_shown = Template("{} BETWEEN '0001-01-02' AND '9999-12-30 23:59:59.999999'", column)
+    is_shown = Template("{} BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999'", column)
     form = Template(f"CASE WHEN {{}}={{}} THEN '{second}\"Z\"' ELSE '{second}.US\"Z\"' END", whole, column)
     return Template("(CASE WHEN {} THEN to_char({},{}) ELSE {} END)", is_shown, column, form, _iso(column))
 
@@ -203,8 +210,8 @@ NUMERIC_IDS = IdType(
     text_of=_numeric_text,
     pattern=f"({_CANONICAL_NUMERIC})",
 )
-DATE_IDS = IdType(_date_id, {"type": "string", "format": "date"}, _iso)
-_MOMENT: JsonSchema = {"type": "string", "format": "date-time"}
+DATE_IDS = IdType(_date_id, {"type": "string", "anyOf": [{"format": "date"}, {"enum": [*_INFINITE]}]}, _iso)
+_MOMENT: JsonSchema = {"type": "string", "anyOf": [{"format": "date-time"}, {"enum": [*_INFINITE]}]}
 TIMESTAMP_IDS = IdType(_moment_id, _MOMENT, _moment, text_of=_moment_text)
 """A timestamp without time zone is one in UTC."""
 TIMESTAMPTZ_IDS = IdType(_moment_id, _MOMENT, _utc, text_of=_moment_text)

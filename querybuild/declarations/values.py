@@ -10,6 +10,7 @@ import binascii
 import re
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from itertools import chain
@@ -174,15 +175,18 @@ def uuid_of(value: Any) -> uuid.UUID:
 
 def date_of(value: Any) -> date:
     """Convert a date."""
-    if isinstance(value, str) and _DATE.fullmatch(value):
-        try:
-            day = date.fromisoformat(value)
-        except ValueError:
-            pass
-        else:
-            if FIRST_DATE <= day <= LAST_DATE:
-                return day
+    day = any_date_of(value)
+    if day is not None and FIRST_DATE <= day <= LAST_DATE:
+        return day
     raise ValueFault(f"a date such as 2024-05-31, from {FIRST_DATE} to {LAST_DATE}")
+
+
+def any_date_of(value: Any) -> date | None:
+    """Convert a date from 0001-01-01 to 9999-12-31. Return None if it is none."""
+    if isinstance(value, str) and _DATE.fullmatch(value):
+        with suppress(ValueError):
+            return date.fromisoformat(value)
+    return None
 
 
 class EndOfDay(msgspec.Struct, frozen=True):
@@ -226,16 +230,20 @@ def time_shown(text: str | None) -> str | None:
 
 def timestamptz_of(value: Any) -> datetime:
     """Convert a date and time of RFC 3339, section 5.6: the offset is required. The result is in UTC."""
-    if isinstance(value, str) and _TIMESTAMP.fullmatch(value):
-        try:
-            moment = msgspec.convert(value, datetime)
-            if _FIRST_INSTANT <= (moment := moment.astimezone(UTC)) <= _LAST_INSTANT:
-                return moment
-        except (msgspec.ValidationError, OverflowError):
-            pass
+    moment = any_moment_of(value)
+    if moment is not None and _FIRST_INSTANT <= moment <= _LAST_INSTANT:
+        return moment
     raise ValueFault(
         f"a date and time with its offset such as 2024-05-31T23:59:59Z (RFC 3339), from {FIRST_DATE} to {LAST_DATE}"
     )
+
+
+def any_moment_of(value: Any) -> datetime | None:
+    """Convert the same from 0001-01-01 to 9999-12-31. Return None if it is none."""
+    if isinstance(value, str) and _TIMESTAMP.fullmatch(value):
+        with suppress(msgspec.ValidationError, OverflowError):
+            return msgspec.convert(value, datetime).astimezone(UTC)
+    return None
 
 
 def timestamp_of(value: Any) -> datetime:

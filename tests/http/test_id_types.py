@@ -115,14 +115,14 @@ CASES = {
         "date",
         ("0044-03-15", "2024-02-29", "2024-05-31"),
         ("'0044-03-15'", "'2024-02-29'", "'2024-05-31'"),
-        ("2024-5-31", "31.05.2024", "today", "2023-02-29", "infinity"),
+        ("2024-5-31", "31.05.2024", "today", "2023-02-29", "Infinity"),
     ),
     "timestamp": Case(
         TIMESTAMP,
         "timestamp",
         ("0044-03-15T00:00:00Z", "2024-02-29T23:59:59Z", "2024-02-29T23:59:59.120000Z"),
         ("'0044-03-15'", "'2024-02-29 23:59:59'", "'2024-02-29 23:59:59.12'"),
-        ("2024-02-29", "2024-02-29T23:59:59", "2024-02-29T23:59:59+00:00", "2024-02-29T23:59:59.12Z", "infinity"),
+        ("2024-02-29", "2024-02-29T23:59:59", "2024-02-29T23:59:59+00:00", "2024-02-29T23:59:59.12Z", "Infinity"),
     ),
     "timestamptz": Case(
         TIMESTAMPTZ,
@@ -130,6 +130,27 @@ CASES = {
         ("0044-03-15T00:00:00Z", "2024-02-29T23:59:59Z", "2024-02-29T23:59:59.000001Z"),
         ("'0044-03-15Z'", "'2024-03-01 01:59:59+02'", "'2024-02-29 20:29:59.000001-0330'"),
         ("2024-03-01T01:59:59+02:00", "2024-02-29T23:59:59.000000Z", "2024-02-29 23:59:59Z", "now"),
+    ),
+    "date that no attribute shows": Case(
+        DATE,
+        "date",
+        ("-infinity", "0001-01-01", "9999-12-31"),
+        ("'-infinity'", "'0001-01-01'", "'9999-12-31'"),
+        ("10000-01-01", "0044-03-15 BC", "0000-01-01"),
+    ),
+    "timestamp that no attribute shows": Case(
+        TIMESTAMP,
+        "timestamp",
+        ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z", "infinity"),
+        ("'0001-01-01'", "'9999-12-31 23:59:59.999999'", "'infinity'"),
+        ("10000-01-01T00:00:00Z", "10000-01-01T00:00:00", "0044-03-15T00:00:00 BC"),
+    ),
+    "timestamptz that no attribute shows": Case(
+        TIMESTAMPTZ,
+        "timestamptz",
+        ("-infinity", "9999-12-31T00:00:00Z", "infinity"),
+        ("'-infinity'", "'9999-12-31 01:00+01'", "'infinity'"),
+        ("10000-01-01T00:00:00Z", "9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+01:00"),
     ),
     "enum": Case(enum("small", "large", "huge"), '"Sizes"."T size"', ("small", "large", "huge"),
                  ("'small'", "'large'", "'huge'"), ("Small", "tiny", "small ")),
@@ -366,6 +387,8 @@ async def test_other_spellings(served: tuple[Api, Case]) -> None:
         await api.sql(f"INSERT INTO links SELECT {stored}, {shown}")
     await check_reads(api, case)
     for shown in (await api.get("/things?fields[thing]=name,own")).document["data"] if case.is_composite else ():
+        if shown["attributes"]["own"] is None:
+            continue
         # An attribute of a part has the value as it is stored.
         answer = await api.patch("/things/" + quote(shown["id"], safe=""), {"data": shown})
         assert (answer.status, answer.document["data"]["attributes"]) == (200, shown["attributes"]), answer.body
