@@ -222,7 +222,13 @@ def criterion(condition: Condition, binds: Binds) -> Criterion:
 
 
 def operand(column: ColumnRef, binds: Binds) -> Term:
-    """Return a column for a filter or a sort. One of a type without operators is cast to a type that has them.
+    """Return a column for a comparison. One of a type without operators is cast to a type that has them."""
+    term, compared = sorted_operand(column, binds), column.attribute.type.compared
+    return term if compared is None else compared(term)
+
+
+def sorted_operand(column: ColumnRef, binds: Binds) -> Term:
+    """Return a column for ORDER BY. It needs no cast, which would prevent that an index gives the order.
 
     A column of a related row that no join reads is `(SELECT "t1"."id" FROM "user_bio" "t1" WHERE
     "t1"."user_id"="t0"."id" LIMIT 1)`. LIMIT is there because a view may have two such rows.
@@ -230,11 +236,8 @@ def operand(column: ColumnRef, binds: Binds) -> Term:
     term = column_term(column.alias, column.attribute)
     if column.rows is not None:
         return Template("{}", from_rows(column.rows, binds).select(term).where(attached(column.rows)).limit(1))
-    if column.attribute.sql is not None:
-        # The term may contain operators.
-        term = Template("({})", term)
-    compared = column.attribute.type.compared
-    return term if compared is None else compared(term)
+    # The term may contain operators.
+    return term if column.attribute.sql is None else Template("({})", term)
 
 
 def _test(test: Test, binds: Binds) -> Criterion:

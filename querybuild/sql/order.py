@@ -15,7 +15,7 @@ from pypika.terms import Criterion, Term
 from querybuild.declarations.terms import Template, cast_from_text, ordered
 from querybuild.planning.plan import KeysetPosition, OrderKey, Rows
 from querybuild.sql.binds import Binds
-from querybuild.sql.clauses import all_of, if_visible, operand
+from querybuild.sql.clauses import all_of, if_visible, operand, sorted_operand
 
 
 def order(query: QueryBuilder, keys: tuple[OrderKey, ...], binds: Binds) -> QueryBuilder:
@@ -30,7 +30,7 @@ def order_terms(keys: tuple[OrderKey, ...], binds: Binds) -> list[Term]:
 
 def _ordered(key: OrderKey, binds: Binds) -> Term:
     return ordered(
-        operand(key.column, binds),
+        sorted_operand(key.column, binds),
         is_descending=key.is_descending,
         is_nullable=key.is_nullable,
         is_backwards=key.is_backwards,

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 from tornado.ioloop import IOLoop
 
+from server.__main__ import main
 from server.settings import Settings
 from server.startup.start import declarations
 from tests.conftest import on_server
@@ -25,6 +26,8 @@ INSERT INTO day VALUES
     (4, 'happy', NULL, '{sad,happy}', '{b}'), (5, 'so so', 'a,b', '{happy}', '{}');
 CREATE TABLE person (id bigint PRIMARY KEY, day_id bigint REFERENCES day);
 INSERT INTO person VALUES (1, 4), (2, 5), (3, NULL);
+CREATE TABLE diary (id bigint PRIMARY KEY, day_id bigint UNIQUE REFERENCES day, mood day_mood);
+INSERT INTO diary VALUES (1, 2, 'happy'), (2, 5, 'sad'), (3, 1, 'happy');
 CREATE TABLE job (kind day_mood PRIMARY KEY, note text);
 """
 
@@ -68,6 +71,7 @@ def test_filters(days: Api, io_loop: IOLoop, filters: object, ids: list[str]) ->
         ("/days?sort=tags", ["5", "2", "4", "1", "3"]),
         ("/days?sort=-tags", ["1", "4", "2", "5", "3"]),
         ("/people?sort=day.mood", ["2", "1", "3"]),
+        ("/days?sort=-diary.mood,id", ["1", "2", "5", "3", "4"]),
     ],
 )
 def test_sorts_and_cursors(days: Api, io_loop: IOLoop, path: str, ids: list[str]) -> None:
@@ -83,3 +87,18 @@ def test_sorts_and_cursors(days: Api, io_loop: IOLoop, path: str, ids: list[str]
 
 def test_an_id_cannot_be_a_domain_over_an_enum(days: Api, io_loop: IOLoop) -> None:
     assert io_loop.run_sync(partial(days.get, "/jobs")).status == 404
+
+
+FILL = """
+INSERT INTO day SELECT n, (ARRAY['sad', 'happy'])[1 + n % 2]::mood FROM generate_series(10, 20000) n;
+CREATE INDEX day_mood_id ON day (mood, id);
+ANALYZE day;
+"""
+
+
+def test_an_index_gives_the_order(database_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    on_server(database_url, TABLES, FILL)
+    arguments = ["explain", "--inspect", "--database-url", database_url, "/days?sort=mood&page[total]=none"]
+    with pytest.raises(SystemExit, match="^0$"):
+        main(arguments)
+    assert " day_mood_id " in capsys.readouterr().out
