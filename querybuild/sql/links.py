@@ -56,6 +56,7 @@ class LinkStatements(msgspec.Struct, frozen=True):
     detach: removes links.
     attach: creates links.
     is_detached, is_attached: check the result in a link table. They return a row if a link was not removed or created.
+    find: returns what `lock` returns, without locks, if PostgreSQL may refuse to lock related rows that can be read.
     is_referable: returns a row if the owner has values in the columns that the keys refer to. None if these are its id.
     """
 
@@ -65,6 +66,7 @@ class LinkStatements(msgspec.Struct, frozen=True):
     is_detached: Statement | None = None
     is_attached: Statement | None = None
     is_referable: Statement | None = None
+    find: Statement | None = None
 
 
 def compile_link(link: LinkWrite) -> LinkStatements:
@@ -80,6 +82,7 @@ def _foreign_key(link: LinkWrite) -> LinkStatements:
         detach=None if link.mode == "add" else _detach(link),
         attach=None if link.mode == "remove" else _attach(link),
         is_referable=None if link.mode == "remove" else _is_referable(link),
+        find=_find_related(link) if link.mode != "add" and link.target.abilities.cancels_writes else None,
     )
 
 
@@ -91,6 +94,11 @@ def _lock_related(link: LinkWrite) -> Statement:
 
     If there are rights, a third column says whether the row may be updated.
     """
+    found = _find_related(link)
+    return msgspec.structs.replace(found, sql=found.sql + lock_clause(LockStrength.NO_KEY_UPDATE, link.target))
+
+
+def _find_related(link: LinkWrite) -> Statement:
     binds, rows = Binds(), table(link.target)
     of, id_key, key = rows.field, link.target.id.key, foreign_key_of(link)
     query = PostgreSQLQuery.from_(rows).select(shown_key(of, id_key), shown_key(of, key))
@@ -100,8 +108,7 @@ def _lock_related(link: LinkWrite) -> Statement:
         joined = "{} OR {}" if link.mode == "replace" else "{} AND {}"
         meant = Template(joined, meant, is_key(of, key, binds(ROW)))
     query = query.where(one_of(link.rows, meant, binds)).orderby(*map(of, id_key.columns))
-    sql = query.get_sql() + lock_clause(LockStrength.NO_KEY_UPDATE, link.target)
-    return Statement(sql, binds.slots, decides_again(link.rows))
+    return Statement(query.get_sql(), binds.slots, decides_again(link.rows))
 
 
 def _detach(link: LinkWrite) -> Statement:

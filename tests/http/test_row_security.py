@@ -6,6 +6,7 @@ import json
 from typing import Any
 from urllib.parse import quote
 
+import asyncpg
 import pytest
 
 from tests.http.supabase import ANN, BOB, CYD, POSTS, Open, Shop
@@ -89,6 +90,32 @@ async def test_a_refused_operation_has_its_pointer(shop: Shop) -> None:
     pointers = [(one["code"], one["source"]["pointer"]) for one in answer.errors]
     assert (answer.status, pointers) == (403, [("forbidden", "/atomic:operations/1/data")])
     assert len((await shop.get(ANN, "/posts")).ids) == len(POSTS[ANN])
+
+
+async def test_a_link_of_a_row_that_may_not_be_changed_is_not_removed(shop: Shop) -> None:
+    owner = await asyncpg.connect(shop.database_url)
+    await owner.execute("CREATE POLICY kept ON posts AS RESTRICTIVE FOR UPDATE USING (title <> 'public of Ann')")
+    path, links = (
+        f"/profiles/{ANN}/relationships/posts",
+        "SELECT array_agg(id ORDER BY id) FROM posts WHERE author_id=$1",
+    )
+    before = await owner.fetchval(links, ANN)
+    kept, other = {"type": "post", "id": "1"}, {"type": "post", "id": "2"}
+    profile = {"data": {"type": "profile", "id": ANN, "relationships": {"posts": {"data": []}}}}
+    refused: list[tuple[str, str, Any, str]] = [
+        ("DELETE", path, {"data": [kept]}, "/data"),
+        ("DELETE", path, {"data": [other, kept]}, "/data"),
+        ("PATCH", path, {"data": [other]}, "/data"),
+        ("PATCH", f"/profiles/{ANN}", profile, "/data/relationships/posts/data"),
+    ]
+    for method, url, document, pointer in refused:
+        answer = await shop.request(ANN, method, url, document)
+        assert (answer.status, answer.errors[0]["source"]) == (403, {"pointer": pointer}), (method, answer.body)
+        assert await owner.fetchval(links, ANN) == before
+    # A link that is not there, and one that stays.
+    for method, document in (("DELETE", {"data": [{"type": "post", "id": "5"}]}), ("POST", {"data": [other]})):
+        assert (await shop.request(ANN, method, path, document)).status == 200
+    await owner.close()
 
 
 async def test_a_rows_schema_needs_only_the_privileges_of_the_role(shop: Shop) -> None:

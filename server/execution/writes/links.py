@@ -92,7 +92,21 @@ async def _write_keys(task: LinkTask, wanted: Sequence[Any], rows: Sequence[Row]
         await _change_links(task, attach, None, len(joining))
     if detached is not None and detached.count != len(leaving):
         raise not_written(write, slot_pointer(write, link.slot))
+    await _check_left(task, named)
     return leaving + joining
+
+
+async def _check_left(task: LinkTask, named: frozenset[Any]) -> None:
+    """Check that no related row keeps a key that it should lose. Policies may let a row be read, and not be locked. If
+    it can be locked, a concurrent write has linked it. Raises NotWritten."""
+    find, lock = task.statements.find, task.statements.lock
+    if find is None or lock is None:
+        return
+    rows = await task.connection.fetch(find.sql, *task.values_of(find))
+    if left := {row[0] for row in rows if _leaves(task.link, row, task.row_id, named)}:
+        locked = await fetch_locked(task.connection, lock, task.values_of(lock))
+        if not left <= {row[0] for row in locked}:
+            raise not_written(task.write, slot_pointer(task.write, task.link.slot))
 
 
 async def _change_links(
