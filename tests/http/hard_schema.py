@@ -595,8 +595,6 @@ RESOURCES = [
 # circular: no column of the view is known to be a key: name one in the hints, in
 # [tables.circular]: id = "id"
 #
-# grand_cities: it inherits from another table, which shows its rows
-#
 # no_column: it has no columns
 #
 # no_key: it has no key: add a primary key, or a unique index over columns that are NOT

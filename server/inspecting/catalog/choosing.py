@@ -106,7 +106,7 @@ class Choice(msgspec.Struct, frozen=True):
         if name.lower() in MIGRATION_TABLES:
             return LeftOut(full_name, kind="migration table")
         if row["parted"]:
-            return LeftOut(full_name, "it inherits from another table, which shows its rows")
+            return LeftOut(full_name, kind="child table")
         if row["has_no_handler"]:
             return LeftOut(full_name, "it cannot be read: its foreign data wrapper has no handler")
         if not row["may_use_schema"]:
