@@ -99,6 +99,6 @@ ANALYZE day;
 def test_an_index_gives_the_order(database_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     on_server(database_url, TABLES, FILL)
     arguments = ["explain", "--inspect", "--database-url", database_url, "/days?sort=mood&page[total]=none"]
-    with pytest.raises(SystemExit, match="^0$"):
+    with pytest.raises(SystemExit, match=r"^0$"):
         main(arguments)
     assert " day_mood_id " in capsys.readouterr().out

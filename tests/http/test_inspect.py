@@ -57,7 +57,8 @@ people(integer): its path is “/people-by-home”: “/people” is taken
 Sales Dept.OrdersAbove(numeric, integer): SECURITY DEFINER: it does all that the role “waterspout” may do
 Sales Dept.people(): its path is “/sales-dept-people”: “/people” is taken
 25 resources and 15 functions of the database “hard”; 1 link table; 5 not served; 11 functions without a route; \
-left out: 1 aggregate, 1 child table, 6 internal functions, 1 migration table, 2 partitions, 1 procedure, 2 trigger functions
+left out: 1 aggregate, 1 child table, 6 internal functions, 1 migration table, 2 partitions, 1 procedure, \
+2 trigger functions
 """
 
 
