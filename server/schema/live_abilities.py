@@ -15,7 +15,7 @@ import msgspec
 from querybuild.declarations.resource import Resource, TableAbilities
 from querybuild.declarations.terms import quote_ident
 from server.schema.comparing.privileges import written_columns
-from server.schema.live_statements import Trial
+from server.schema.live_statements import Trial, is_gone
 from server.schema.live_tables import INSERT, UPDATE, FoundTables, Table
 
 _CANNOT = (
@@ -112,14 +112,15 @@ async def _sets_twice(connection: asyncpg.Connection[Any], sql: str) -> bool:
 
 
 async def _refused(connection: asyncpg.Connection[Any], statements: dict[Resource, str]) -> set[Resource]:
-    """Return the resources whose statements PostgreSQL cannot execute. A missing privilege says nothing about that, nor
-    does the server of a foreign table that is down."""
+    """Return the resources whose statements PostgreSQL cannot execute. Other errors say nothing about that: a missing
+    privilege, the server of a foreign table that is down or has no such table."""
     refused = set()
     for resource in await Trial(connection).refused(statements):
         try:
             await connection.execute(f"EXPLAIN {statements[resource]}")
         except _CANNOT:
             refused.add(resource)
-        except (asyncpg.InsufficientPrivilegeError, asyncpg.ClientCannotConnectError):
-            pass
+        except asyncpg.PostgresError as error:
+            if is_gone(error):
+                raise
     return refused

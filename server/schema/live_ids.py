@@ -17,7 +17,7 @@ import msgspec
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.terms import quote_ident
 from querybuild.errors import listed, quoted
-from server.schema.live_statements import GONE
+from server.schema.live_statements import is_gone
 from server.schema.live_tables import RELATION_KINDS, FoundTables, Table
 
 # An automatically updatable view shows each row of its one table once. Its rule names the table column behind each
@@ -174,7 +174,7 @@ async def _id_faults(connection: asyncpg.Connection[Any], one: UnenforcedKey) ->
     try:
         row = await connection.fetchrow(sql)
     except asyncpg.PostgresError as error:
-        if isinstance(error, GONE):
+        if is_gone(error):
             raise
         return [f"{one.where}: the rows of the {_name(one.table)} cannot be read: {error.args[0]}"]
     assert row is not None
@@ -200,7 +200,14 @@ async def warn_of_ids(
         show(f"looking for ids that no path can name, {number} of {len(resources)}")
         table = ".".join([quote_ident(name) for name in (resource.schema, resource.table) if name is not None])
         sql = f"SELECT count(*) FROM {table} WHERE {quote_ident(resource.id.column)}::text IN ('', '.', '..')"
-        if count := await connection.fetchval(sql):
+        try:
+            count = await connection.fetchval(sql)
+        except asyncpg.PostgresError as error:
+            if is_gone(error):
+                raise
+            warnings.append(f"resource {quoted(resource.type)}: its ids cannot be read: {error.args[0]}")
+            continue
+        if count:
             rows = "1 row has" if count == 1 else f"{count} rows have"
             warnings.append(
                 f"resource {quoted(resource.type)}: {rows} an id that no path can name (the empty text, “.” or “..”): "

@@ -35,7 +35,14 @@ TOGETHER = 50
 which PostgreSQL has some thousands."""
 
 GONE = (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, asyncpg.InsufficientResourcesError)
-"""Errors of the connection and of the server, and not of a statement."""
+"""Errors of the connection and of the server, and not of a statement. Ask `is_gone` whether an error is one."""
+
+
+def is_gone(error: BaseException) -> bool:
+    """Return whether the connection or the server is lost. A statement that cannot reach the server of a foreign table
+    raises an ERROR, and leaves the connection whole."""
+    is_foreign = isinstance(error, asyncpg.PostgresConnectionError) and getattr(error, "severity_en", "") == "ERROR"
+    return isinstance(error, GONE) and not is_foreign
 
 
 class _Refused(Exception):
@@ -119,11 +126,9 @@ async def _explain(connection: asyncpg.Connection[Any], sql: str) -> None:
         await connection.execute(f"EXPLAIN {sql}")
     except asyncpg.InsufficientPrivilegeError:
         raise
-    except asyncpg.ClientCannotConnectError:
-        # The server of a foreign table is down for now. Requests for the other tables are answered.
-        pass
     except asyncpg.PostgresError as error:
-        if isinstance(error, GONE):
+        # The server of a foreign table may be down for now. Requests for the other tables are answered.
+        if is_gone(error):
             raise
 
 

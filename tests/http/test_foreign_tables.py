@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import asyncpg
 import pytest
 
+from server.inspecting.catalog.choosing import Choice
+from server.inspecting.report import inspect_database
+from server.schema.live_ids import check_id_rows, warn_of_ids
+from server.schema.live_schema import read_live_schema
+from server.settings.settings import Settings
 from tests.conftest import on_server
 from tests.faults.cluster import Cluster
 from tests.http.conftest import Api, Start
@@ -22,6 +28,7 @@ from tests.http.test_kinds_of_tables import (
     served,
 )
 from tests.http.test_text_types import debian_cluster  # noqa: F401
+from waterspout import TEXT, Catalog, Id, Resource
 
 COLUMNS = "id bigint DEFAULT nextval('far.items_id_seq') NOT NULL, name text, maker_id bigint"
 FOREIGN = f"""
@@ -122,6 +129,39 @@ async def test_a_foreign_server_that_is_down(start: Start, cluster: Cluster) -> 
     assert before <= await backends(api)
     await api.sql(f"ALTER SERVER far OPTIONS (SET port '{cluster.port}')")
     assert [status for _, _, status, _ in await send(api, OF_FOREIGN)] == [200, 200, 200, 200, 201, 200, 200, 200]
+
+
+async def test_inspect_and_check_say_which_tables_cannot_be_read(start: Start, cluster: Cluster) -> None:
+    url = cluster.url("foreign_tables")
+    api = await served(start, url, ddl(cluster, "true"))
+    for statement in (
+        "CREATE VIEW made AS SELECT m.id, i.name FROM makers m LEFT JOIN items i ON i.maker_id = m.id",
+        "CREATE VIEW coded AS SELECT id::text AS code FROM items",
+        "CREATE FOREIGN TABLE missing (id bigint NOT NULL) SERVER far OPTIONS (schema_name 'nowhere')",
+        "ALTER SERVER far OPTIONS (SET port '1')",
+    ):
+        await api.sql(statement)
+    resources = [Resource(name, f"/{name}", name, id=Id(unique=True)) for name in ("items", "missing")]
+    named = Resource("coded", "/coded", "coded", id=Id("code", TEXT, unique=True), methods=frozenset({"list"}))
+    catalog = Catalog(resources)
+    connection = await asyncpg.connect(url)
+    try:
+        found = (await inspect_database(connection, Settings(), Choice())).found
+        schema = await read_live_schema(connection, catalog)
+        faults = await check_id_rows(connection, schema.unenforced_keys)
+        warnings = await warn_of_ids(connection, Catalog((named,)))
+        await connection.execute(f"ALTER SERVER far OPTIONS (SET port '{cluster.port}')")
+        schema = await read_live_schema(connection, catalog)
+        of_missing = await check_id_rows(connection, schema.unenforced_keys)
+    finally:
+        await connection.close()
+    assert not schema.faults
+    assert "maker" in {one.resource.type for one in found.inspected}
+    down = 'the rows of the foreign table “{0}” cannot be read: could not connect to server "far"'
+    assert faults == tuple([f"resource “{one}”: {down.format(one)}" for one in ("items", "missing")])
+    assert warnings == ('resource “coded”: its ids cannot be read: could not connect to server "far"',)
+    refused = 'relation "nowhere.missing" does not exist'
+    assert of_missing == (f"resource “missing”: the rows of the foreign table “missing” cannot be read: {refused}",)
 
 
 async def backends(api: Api) -> set[int]:

@@ -15,7 +15,7 @@ import msgspec
 
 from querybuild.declarations.terms import quote_ident
 from server.inspecting.catalog.model import VIEWS, Column, Database, ForeignKey, Table, Type
-from server.schema.live_statements import GONE
+from server.schema.live_statements import is_gone
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
@@ -190,7 +190,7 @@ async def _look(connection: Connection, sql: str, *, otherwise: int | None) -> i
     except asyncpg.QueryCanceledError:
         return otherwise
     except asyncpg.PostgresError as error:
-        if isinstance(error, GONE):
+        if is_gone(error):
             raise
         return otherwise
     return found
