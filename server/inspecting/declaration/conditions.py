@@ -54,8 +54,9 @@ def stated(expression: str, column: str, column_type: ColumnType) -> Stated:
     """
     found: dict[str, Any] = {}
     is_whole = True
-    for part in _conjuncts(expression):
-        one = _of_comparison(part, _names(column), column_type)
+    names = _names(column)
+    for part in _conjuncts(expression, names):
+        one = _of_comparison(part, names, column_type)
         arguments = one.arguments()
         if arguments.keys() & found.keys():
             is_whole = False
@@ -69,20 +70,32 @@ def _names(column: str) -> tuple[str, ...]:
     return column, quote_ident(column), "VALUE"
 
 
-def _conjuncts(expression: str) -> list[str]:
-    """Split a condition at each AND of its top level."""
+def _conjuncts(expression: str, names: tuple[str, ...]) -> list[str]:
+    """Split a condition at each AND of its top level. `OR x IS NULL` is left out: for null the rest is null, and a
+    CHECK accepts that."""
     text = _bare(expression)
+    alternatives = [one for one in _split(text, " OR ") if not _is_null_test(one, names)]
+    if len(alternatives) != 1:
+        return [text]
+    parts = _split(_bare(alternatives[0]), " AND ")
+    return parts if len(parts) == 1 else [one for part in parts for one in _conjuncts(part, names)]
+
+
+def _is_null_test(text: str, names: tuple[str, ...]) -> bool:
+    subject, mark, rest = _bare(text).partition(" IS NULL")
+    return bool(mark) and not rest and _is_column(subject, names)
+
+
+def _split(text: str, word: str) -> list[str]:
+    """Split a text at each such word that is in no text, no name and no parentheses."""
     parts, depth, start = [], 0, 0
-    for match in re.finditer(rf"{_TEXT}|\"(?:[^\"]|\"\")*\"|[()]| AND | OR ", text):
+    for match in re.finditer(rf"{_TEXT}|\"(?:[^\"]|\"\")*\"|[()]|{word}", text):
         if match[0] in "()":
             depth += 1 if match[0] == "(" else -1
-        elif match[0] == " OR " and depth == 0:
-            return [text]
-        elif match[0] == " AND " and depth == 0:
+        elif match[0] == word and depth == 0:
             parts.append(text[start : match.start()])
             start = match.end()
-    parts.append(text[start:])
-    return [text] if len(parts) == 1 else [one for part in parts for one in _conjuncts(part)]
+    return [*parts, text[start:]]
 
 
 def _bare(text: str) -> str:
