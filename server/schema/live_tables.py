@@ -26,6 +26,10 @@ SELECT a.attrelid::int8 AS oid, a.attname AS name,
        CASE WHEN NOT pg_type_is_visible(coalesce(e.oid, b.oid)) THEN (
            SELECT s.nspname FROM pg_namespace s WHERE s.oid = coalesce(e.typnamespace, b.typnamespace)
        ) END AS hidden_schema,
+       CASE WHEN NOT pg_type_is_visible(coalesce(e.oid, b.oid)) THEN (
+           SELECT s.nspname FROM pg_namespace s WHERE s.oid = coalesce(e.typnamespace, b.typnamespace)
+           AND NOT has_schema_privilege(s.oid, 'USAGE')
+       ) END AS denied_schema,
        {IS_NOT_NULL} AS is_not_null,
        EXISTS (SELECT FROM pg_collation k WHERE k.oid = a.attcollation AND NOT k.collisdeterministic)
            AS has_nondeterministic_collation,
@@ -150,7 +154,8 @@ RELATION_KINDS = {"r": "table", "p": "table", "v": "view", "m": "materialized vi
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
     """A column of a table or view. type_oid: of its type, or of the base type if it is_domain. hidden_schema: the
-    schema of its type, or of the type of its elements, if it is not in the search path. has_nondeterministic_collation:
+    schema of its type, or of the type of its elements, if it is not in the search path. denied_schema: the same, if the
+    role may not use it. has_nondeterministic_collation:
     whether texts that differ may be equal. is_generated: GENERATED ALWAYS, so it cannot be written. is_computed:
     computed by a view, so it cannot be written. shows_not_null: whether a view shows a NOT NULL column of its table
     here, or a column that is not certain. denied_sequences: the sequences of its default that the role may not use."""
@@ -159,6 +164,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     type_oid: int
     is_domain: bool
     hidden_schema: str | None
+    denied_schema: str | None
     is_not_null: bool
     has_nondeterministic_collation: bool
     has_default: bool
@@ -261,7 +267,7 @@ def with_privileges(table: Table) -> Table:
         table,
         columns={
             name: msgspec.structs.replace(
-                column, may_select=True, may_insert=True, may_update=True, denied_sequences=()
+                column, may_select=True, may_insert=True, may_update=True, denied_sequences=(), denied_schema=None
             )
             for name, column in table.columns.items()
         },

@@ -22,13 +22,18 @@ from querybuild.errors import listed, quoted
 from server.schema.fault import Fault
 from server.schema.live_tables import TYPE_NAME, FoundTables, Table
 
+# Not to_regtype for a type with a schema: it fails if the role may not use the schema.
 _FIELDS = f"""
-SELECT w.place - 1 AS place, f.attname::text AS name, {TYPE_NAME} AS type, c.oid = to_regtype(w.type)::oid AS is_named
+SELECT w.place - 1 AS place, f.attname::text AS name, {TYPE_NAME} AS type,
+       CASE WHEN cardinality(parse_ident(w.type)) = 2
+            THEN parse_ident(w.type) = ARRAY[n.nspname, c.typname]::text[]
+            ELSE c.oid = to_regtype(w.type)::oid END AS is_named
 FROM unnest($1::oid[], $2::text[], $3::text[]) WITH ORDINALITY w(oid, name, type, place)
 JOIN pg_attribute a ON a.attrelid = w.oid AND a.attname = w.name
 JOIN pg_type d ON d.oid = a.atttypid
 JOIN pg_type c ON c.oid = CASE WHEN d.typtype = 'd' THEN d.typbasetype WHEN d.typcategory = 'A' THEN d.typelem
                           ELSE d.oid END
+JOIN pg_namespace n ON n.oid = c.typnamespace
 JOIN pg_attribute f ON f.attrelid = c.typrelid AND f.attnum > 0 AND NOT f.attisdropped
 JOIN pg_type t ON t.oid = f.atttypid
 JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END

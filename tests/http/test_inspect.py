@@ -594,6 +594,16 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
         "GRANT ALL ON keyed TO clerk",
         "GRANT SELECT (id, note), INSERT, UPDATE ON blind TO clerk",
         "GRANT USAGE ON SEQUENCE blind_id_seq TO clerk",
+        "CREATE TABLE numbered (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text)",
+        "GRANT SELECT (id), INSERT (name) ON numbered TO clerk",
+        "CREATE SCHEMA typed",
+        "CREATE TYPE typed.colour AS ENUM ('red')",
+        "CREATE DOMAIN typed.shade AS typed.colour",
+        "CREATE TYPE typed.place AS (x int)",
+        "CREATE TABLE typing (id int PRIMARY KEY, colour typed.colour, colours typed.colour[], shade typed.shade, "
+        "place typed.place, places typed.place[])",
+        "CREATE TABLE coloured (colour typed.colour PRIMARY KEY)",
+        "GRANT SELECT ON typing, coloured TO clerk",
     )
 
     async def work() -> Any:
@@ -610,8 +620,10 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
         "coded": ["detail", "list"],
         "coding": ["detail", "list"],
         "keyed": ["delete", "detail", "list", "update"],
+        "numbered": ["detail", "list"],
         "partly": ["create", "delete", "detail", "list", "update"],
         "readable": ["detail", "list"],
+        "typing": ["detail", "list"],
     }
     [partly] = [one for one in found.resources if one.type == "partly"]
     assert [(one.name, one.creatable, one.updatable) for one in partly.attributes] == [
@@ -620,6 +632,9 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
     ]
     assert [(one.name, sorted(one.methods)) for one in partly.relationships] == [("readable", ["read"])]
     notes = {one.resource.type: (*one.notes, *one.unstated) for one in found.inspected}
+    untyped = (
+        'the role “clerk” may not use the schema “typed” of the type of “{}”: GRANT USAGE ON SCHEMA "typed" TO "clerk"'
+    )
     assert notes == {
         "blind": (
             'It cannot be created: the role may not read “name”: GRANT SELECT ("name") ON "public"."blind" TO "clerk"',
@@ -633,12 +648,19 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
             "It cannot be created: the role may not use a sequence: GRANT USAGE ON SEQUENCE public.keyed_id_seq "
             'TO "clerk"',
         ),
+        "numbered": (
+            "It cannot be created: the role may write none of its columns that it may read: "
+            'GRANT INSERT ("id") ON "public"."numbered" TO "clerk"',
+            "the role may not read “name”",
+        ),
         "partly": ("the role may not read “hidden”",),
         "readable": (),
+        "typing": tuple([f"attribute “{one}”: {untyped.format(one)}" for one in ("shade", "place", "places")]),
     }
     assert [(one.full_name, one.reason) for one in found.not_served] == [
         ('a "b".inside', 'the role may not use the schema: GRANT USAGE ON SCHEMA "a ""b""" TO "clerk"'),
         ("closed", 'the role may not read it: GRANT SELECT ON "public"."closed" TO "clerk"'),
+        ("coloured", untyped.format("colour")),
         ("keyless", 'the role may not read its key: GRANT SELECT ("id") ON "public"."keyless" TO "clerk"'),
         ("secrets", "it cannot be read: permission denied for function secret"),
     ]
@@ -657,7 +679,9 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
         "codings",
         "code",
     ]
-    assert "create" in next(one.methods for one in found.resources if one.type == "keyed")
+    assert all("create" in one.methods for one in found.resources if one.type in ("keyed", "numbered"))
+    [typing] = [one for one in found.resources if one.type == "typing"]
+    assert [one.name for one in typing.attributes] == ["colour", "colours", "shade", "place", "places"]
 
 
 def test_the_example_of_the_docs(postgres_url: str) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from querybuild.declarations.resource import RESOURCE_METHODS, Attribute, Resource
 from querybuild.declarations.terms import quote_ident
 from querybuild.errors import listed, quoted
-from server.inspecting.catalog.model import DELETE, INSERT, UPDATE, VIEWS, Database, Table
+from server.inspecting.catalog.model import DELETE, INSERT, UPDATE, VIEWS, Column, Database, Table
 from server.inspecting.declaration.attributes import attribute_field, is_filled, must_be_sent, one_line
 from server.inspecting.declaration.column_types import column_type_of
 from server.inspecting.declaration.identity import Identity, identity_of
@@ -267,7 +267,18 @@ def _reason_against_create(one: Served) -> str:
                 return f"the role may not read {quoted(column.name)}: {table.grant('SELECT', column.name)}"
             if column_type_of(column.type, column.dimensions).is_read_only:
                 return f"{quoted(column.name)} is {column.type.shown}, which can only be read: give it a default"
+    # A row of nothing but defaults names the id.
+    denied = [name for name in columns if not table.column(name).may_insert]
+    if denied and not any(_may_send(one, column) for column in table.columns):
+        return f"the role may write none of its columns that it may read: {table.grant('INSERT', *denied)}"
     return ""
+
+
+def _may_send(one: Served, column: Column) -> bool:
+    """Return whether a POST may contain the value of a column."""
+    is_open = column.may_insert and column.may_select and not column.is_fixed
+    is_free = one.identity.is_composite or column.name not in one.identity.columns
+    return is_open and is_free and not column_type_of(column.type, column.dimensions).is_read_only
 
 
 def _is_chosen(table: Table, name: str) -> bool:

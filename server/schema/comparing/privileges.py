@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from querybuild.declarations.faults.relationship_faults import MAKE_READ_ONLY
 from querybuild.declarations.resource import Relationship, Resource, ToOne, link_of, own_key_of
 from querybuild.declarations.terms import quote_ident
+from querybuild.declarations.types import ColumnType
 from querybuild.errors import listed, quoted
 from server.schema.fault import Denied, Grant
 from server.schema.live_tables import DELETE, INSERT, RELATION_KINDS, UPDATE, Table
@@ -28,6 +29,18 @@ def read_privileges(table: Table, names: Iterable[str]) -> Iterator[str]:
     known = dict.fromkeys(name for name in names if name in table.columns)
     if any(not table.columns[name].may_select for name in known):
         yield _denied(table, "SELECT", [name for name in known if not table.columns[name].may_select], len(known))
+
+
+def type_privileges(table: Table, name: str, declared: ColumnType, *, is_id: bool = False) -> Iterator[str]:
+    """Return the missing privilege on the schema of a column's type, if statements name the type. They convert to a
+    composite type, and to an enum where the column is an id or has a domain."""
+    column, one = table.columns.get(name), declared.element or declared
+    if column is None or column.denied_schema is None:
+        return
+    if one.fields or (one.choices and (is_id or column.is_domain)):
+        grant = Grant("USAGE", quote_ident(column.denied_schema), table.role, "SCHEMA ")
+        text = f"may not use the schema {quoted(column.denied_schema)} of the type of {quoted(name)}"
+        yield Denied(f"the role {quoted(table.role)} {text}: {grant}", grant)
 
 
 def write_privileges(resource: Resource, table: Table) -> Iterator[str]:

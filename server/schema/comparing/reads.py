@@ -21,7 +21,7 @@ from server.schema.comparing.keys import (
     reference_faults,
     type_faults,
 )
-from server.schema.comparing.privileges import read_privileges
+from server.schema.comparing.privileges import read_privileges, type_privileges
 from server.schema.live_tables import Column, FoundTables, Table
 
 
@@ -29,6 +29,8 @@ def table_faults(resource: Resource, table: Table) -> Iterator[str]:
     """Return the faults of the id of a resource, and what keeps the role from reading its table."""
     yield from id_faults(resource, table)
     yield from read_privileges(table, (*resource.id.key.columns, *_read_columns_of(resource)))
+    for name, one in zip(resource.id.key.columns, resource.id.key.types, strict=True):
+        yield from type_privileges(table, name, one, is_id=True)
 
 
 def relationship_faults(
@@ -98,6 +100,7 @@ def attribute_faults(resource: Resource, attribute: Attribute, table: Table) -> 
     is_filled = resource.hooks.before_create is not None or "create" not in resource.methods
     is_filled = is_filled or attribute.filled or attribute.column_name in columns_of_others(resource)
     yield from _column_faults(attribute, column, is_filled=is_filled)
+    yield from type_privileges(table, attribute.column_name, attribute.type)
 
 
 def _column_faults(attribute: Attribute, column: Column, *, is_filled: bool) -> Iterator[str]:
