@@ -15,8 +15,9 @@ import msgspec
 from querybuild.declarations.catalog import Catalog, CatalogError
 from querybuild.errors import quoted
 from server.inspecting.catalog.choosing import Choice
-from server.inspecting.catalog.model import Database, Table
+from server.inspecting.catalog.model import Database
 from server.inspecting.catalog.reading import read_database
+from server.inspecting.catalog.role_privileges import with_privileges_of
 from server.inspecting.catalog.routines import with_routines
 from server.inspecting.catalog.view_keys import with_view_keys
 from server.inspecting.declaration.functions import refused_functions, with_functions
@@ -61,20 +62,21 @@ async def inspect_database(connection: Connection, settings: Settings, choice: C
     """
     given, hints = choice or Choice(), load_hints(settings.hints)
     chosen = hints.choice(given.schemas, given.only, given.skip)
-    database = await with_routines(connection, chosen, await read_database(connection, chosen))
+    roles = roles_of(settings)
+    database = await with_routines(connection, chosen, await read_database(connection, chosen, roles))
     if unknown := given.unknown(database):
         raise StartError("\n".join(unknown))
     if not database.tables:
         raise StartError("\n".join([_no_table(database), *hints.unknown_names(database)]))
-    if settings.has_row_security:
-        database = _with_privileges(database)
+    if roles:
+        database = await with_privileges_of(connection, database, roles)
     routines = database.routines
     found = declare(await with_view_keys(connection, database, is_id_type), hints)
     refused: dict[str, str] = {}
     for _ in range(ROUNDS if found.inspected else 0):
         whole = with_functions(found, routines, hints, refused, has_roles=settings.has_row_security)
         catalog = _catalog(whole)
-        schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only, roles=roles_of(settings))
+        schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only, roles=roles)
         if not schema.faults:
             return Compared(whole, catalog, schema)
         refused |= refused_functions(whole, schema.faults)
@@ -88,19 +90,6 @@ def _no_table(database: Database) -> str:
     if not database.names:
         return "the database has no tables: check that database_url names the right one"
     return "no table of the database is chosen: check --schema, --only, --skip and the hints"
-
-
-def _with_privileges(database: Database) -> Database:
-    """Return the database as if the role had all privileges. With row_security, statements run with other roles."""
-    return msgspec.structs.replace(database, tables=tuple(map(_with_all, database.tables)))
-
-
-def _with_all(table: Table) -> Table:
-    columns = [
-        msgspec.structs.replace(column, may_select=True, may_insert=True, may_update=True, denied_sequences=())
-        for column in table.columns
-    ]
-    return msgspec.structs.replace(table, columns=tuple(columns), may_delete=True, may_lock=True)
 
 
 async def report_on(connection: Connection, settings: Settings, choice: Choice) -> Report:

@@ -10,6 +10,7 @@ import pytest
 from msgspec import structs
 
 from querybuild.declarations.catalog import Catalog
+from server.inspecting.report import inspect_database
 from server.postgres.row_security.roles import roles_of
 from server.schema.live_schema import LiveSchema, read_live_schema
 from server.settings import Settings, StartError
@@ -43,6 +44,40 @@ async def test_roles_and_policies_that_fit(shop_url: str) -> None:
     schema = await found(shop_url, **SETTINGS)
     assert (schema.faults, schema.warnings) == ((), ())
     assert schema.catalog is not None
+
+
+async def test_inspect_declares_what_the_roles_of_requests_may_do(shop_url: str) -> None:
+    owner, connection = await asyncpg.connect(shop_url), await asyncpg.connect(as_authenticator(shop_url))
+    try:
+        for statement in (
+            "CREATE TABLE people (id bigint PRIMARY KEY, name text, age int, email text)",
+            "GRANT SELECT (id) ON people TO anon",
+            "GRANT SELECT (id, name, age), INSERT (id, name), UPDATE (age, email) ON people TO authenticated",
+            "CREATE TABLE closed (id bigint PRIMARY KEY)",
+            "CREATE TABLE private.hidden (id bigint PRIMARY KEY)",
+        ):
+            await owner.execute(statement)
+        inspection = (await inspect_database(connection, Settings(**SETTINGS))).found
+        names = "auth_roles_allowed", "auth_anonymous_role"
+        anonymous = (await inspect_database(connection, Settings(**(SETTINGS | dict.fromkeys(names, "anon"))))).found
+    finally:
+        await owner.close()
+        await connection.close()
+    made = {one.type: one for one in inspection.resources}
+    assert made.keys() == {"profile", "team", "post", "note", "person"}
+    assert {"create", "update", "delete"} <= made["note"].methods
+    person = made["person"]
+    assert person.methods == {"list", "detail", "create", "update"}
+    rights = [(one.name, one.creatable, one.updatable) for one in person.attributes]
+    assert rights == [("name", True, False), ("age", False, True)]
+    reasons = {one.full_name: one.reason for one in inspection.not_served}
+    assert reasons == {
+        "closed": 'the role may not read it: GRANT SELECT ON "public"."closed" TO "authenticated"',
+        "private.hidden": 'the role may not read it: GRANT SELECT ON "private"."hidden" TO "authenticated"',
+    }
+    assert {one.type: one.methods for one in anonymous.resources} == dict.fromkeys(
+        ("profile", "team", "post", "person"), frozenset({"list", "detail"})
+    )
 
 
 async def test_a_role_that_does_not_exist(shop_url: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import asyncpg
@@ -29,6 +29,7 @@ from server.inspecting.catalog.model import (
     Trigger,
     Type,
 )
+from server.inspecting.catalog.role_privileges import usable_schemas
 from server.inspecting.catalog.view_columns import Shown, shown_columns
 from server.schema.live_views import IS_COMPUTED_IN_VIEW, IS_NOT_NULL, IS_PLAIN_VIEW
 
@@ -170,13 +171,16 @@ WHERE r.ev_class = ANY($1::oid[]) AND r.rulename = '_RETURN'
 _TRIGGER_EVENTS = {4: INSERT, 8: DELETE, 16: UPDATE}
 
 
-async def read_database(connection: Connection, choice: Choice) -> Database:
-    """Read the tables of the choice. Raises asyncpg's errors."""
-    rows = sorted(
-        await connection.fetch(_TABLES), key=lambda row: (row["schema"] != "public", row["schema"], row["name"])
-    )
+async def read_database(connection: Connection, choice: Choice, roles: Sequence[str] = ()) -> Database:
+    """Read the tables of the choice. roles: one of them must be able to use the schema of a table, instead of the
+    server's own. Raises asyncpg's errors."""
+    rows = [dict(row) for row in await connection.fetch(_TABLES)]
+    rows.sort(key=lambda row: (row["schema"] != "public", row["schema"], row["name"]))
+    if roles:
+        usable = await usable_schemas(connection, roles)
+        rows = [row | {"may_use_schema": row["schema"] in usable} for row in rows]
     left_out: list[LeftOut] = []
-    kept: list[asyncpg.Record] = []
+    kept: list[Mapping[str, Any]] = []
     for row in rows:
         if not choice.has_schema(row["schema"]):
             continue
@@ -226,7 +230,7 @@ async def _facts(connection: Connection, oids: list[int], views: list[int]) -> M
     return facts
 
 
-def _table(row: asyncpg.Record, facts: _Facts) -> Table:
+def _table(row: Mapping[str, Any], facts: _Facts) -> Table:
     primary = facts["primary"][0] if facts["primary"] else ()
     # The unique indexes of a table with inheriting tables do not cover the rows of these.
     unique = () if row["has_children"] else (*facts["primary"], *facts["unique"])
