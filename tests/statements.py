@@ -120,24 +120,24 @@ OPERATORS = [
     value("medium", "notin_", [1], '"t0"."medium"<>ALL($1)', [1]),
     value("medium", "notin_", [], '"t0"."medium"<>ALL($1)', []),
     value("span", "notin_", ["P1D"], '"t0"."span"<>ALL(CAST(CAST($1 AS TEXT[]) AS INTERVAL[]))', ["P1D"]),
-    value("texts", "in_", "a", '("t0"."texts"&&$1 AND cardinality($1)>0)', ["a"]),
-    value("texts", "in", ["a", "b"], '("t0"."texts"&&$1 AND cardinality($1)>0)', ["a", "b"]),
+    value("texts", "in_", "a", '("t0"."texts" OPERATOR(pg_catalog.&&) $1 AND cardinality($1)>0)', ["a"]),
+    value("texts", "in", ["a", "b"], '("t0"."texts" OPERATOR(pg_catalog.&&) $1 AND cardinality($1)>0)', ["a", "b"]),
     value(
         "spans",
         "in_",
         "P1D",
-        '("t0"."spans"&&CAST(CAST($1 AS TEXT[]) AS INTERVAL[])'
+        '("t0"."spans" OPERATOR(pg_catalog.&&) CAST(CAST($1 AS TEXT[]) AS INTERVAL[])'
         " AND cardinality(CAST(CAST($1 AS TEXT[]) AS INTERVAL[]))>0)",
         ["P1D"],
     ),
-    field("texts", "in_", "texts", '"t0"."texts"&&"t0"."texts"'),
-    value("texts", "notin_", ["a"], '(NOT "t0"."texts"&&$1 OR cardinality($1)=0)', ["a"]),
-    value("moods", "notin_", "ok", '(NOT "t0"."moods"&&$1 OR cardinality($1)=0)', ["ok"]),
+    field("texts", "in_", "texts", '"t0"."texts" OPERATOR(pg_catalog.&&) "t0"."texts"'),
+    value("texts", "notin_", ["a"], '(NOT "t0"."texts" OPERATOR(pg_catalog.&&) $1 OR cardinality($1)=0)', ["a"]),
+    value("moods", "notin_", "ok", '(NOT "t0"."moods" OPERATOR(pg_catalog.&&) $1 OR cardinality($1)=0)', ["ok"]),
     value(
         "spans",
         "notin_",
         ["P1D"],
-        '(NOT "t0"."spans"&&CAST(CAST($1 AS TEXT[]) AS INTERVAL[])'
+        '(NOT "t0"."spans" OPERATOR(pg_catalog.&&) CAST(CAST($1 AS TEXT[]) AS INTERVAL[])'
         " OR cardinality(CAST(CAST($1 AS TEXT[]) AS INTERVAL[]))=0)",
         ["P1D"],
     ),

@@ -9,6 +9,7 @@ would write it.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -160,12 +161,16 @@ def _regular_expression(text: str) -> str:
     return text
 
 
+_OVERLAP = "{} OPERATOR(pg_catalog.&&) {}"
+"""The extension intarray has another `&&`, for arrays of integers without nulls."""
+
+
 def _overlaps(column: Term, bound: Term) -> Criterion:
-    return Template("({}&&{} AND cardinality({})>0)", column, bound, bound)
+    return Template(f"({_OVERLAP} AND cardinality({{}})>0)", column, bound, bound)
 
 
 def _overlaps_none(column: Term, bound: Term) -> Criterion:
-    return Template("(NOT {}&&{} OR cardinality({})=0)", column, bound, bound)
+    return Template(f"(NOT {_OVERLAP} OR cardinality({{}})=0)", column, bound, bound)
 
 
 def _contained(column: Term, other: Term) -> Criterion:
@@ -230,17 +235,18 @@ OPERATORS: tuple[OperatorRow, ...] = (
         criterion=lambda column, bound: Template("{}<>ALL({})", column, bound),
         matches_null=True,
     ),
-    # ("t0"."words"&&$1 AND cardinality($1)>0): the list contains the string, or the two lists overlap. For an empty
-    # list it is false and never null, so that `not` of it matches everything, like notin_ with an empty list
+    # ("t0"."words" OPERATOR(pg_catalog.&&) $1 AND cardinality($1)>0): the list contains the string, or the two lists
+    # overlap. For an empty list it is false and never null, so that `not` of it matches everything, like notin_ with an
+    # empty list
     OperatorRow(
         name="in_",
         aliases=("in",),
         arity="list",
         applies=_is_array,
         criterion=_overlaps,
-        on_field=_infix("&&"),
+        on_field=partial(Template, _OVERLAP),
     ),
-    # (NOT "t0"."words"&&$1 OR cardinality($1)=0): an empty list excludes nothing, not even null
+    # (NOT "t0"."words" OPERATOR(pg_catalog.&&) $1 OR cardinality($1)=0): an empty list excludes nothing, not even null
     OperatorRow(name="notin_", arity="list", applies=_is_array, criterion=_overlaps_none, matches_null=True),
     # "t0"."age" IS NULL, ("t0"."age"=$1 AND "t0"."age" IS NOT NULL)
     # with another column: "t0"."age" IS NOT DISTINCT FROM "t0"."id", which is true of two nulls

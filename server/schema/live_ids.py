@@ -44,7 +44,8 @@ SELECT k.key FROM (
 WHERE (k.are_not_null OR NOT k.is_id) AND c.relkind IN ('r', 'p', 'm')
 AND NOT EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid AND c.relkind = 'r')
 AND EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid
-            AND i.indpred IS NULL AND i.indexprs IS NULL AND (i.indkey::int2[])[0:i.indnkeyatts - 1] <@ k.numbers)
+            AND i.indpred IS NULL AND i.indexprs IS NULL
+            AND (i.indkey::int2[])[0:i.indnkeyatts - 1] OPERATOR(pg_catalog.<@) k.numbers)
 """
 _PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 """A name that is not escaped in the text of a rule."""
