@@ -20,6 +20,7 @@ from server.inspecting.catalog.reading import read_database
 from server.inspecting.catalog.role_privileges import with_privileges_of
 from server.inspecting.catalog.routines import with_routines
 from server.inspecting.catalog.view_keys import with_view_keys
+from server.inspecting.catalog.view_rights import with_rights_below
 from server.inspecting.declaration.functions import refused_functions, with_functions
 from server.inspecting.declaration.identity import is_id_type
 from server.inspecting.declaration.resources import declare
@@ -70,6 +71,8 @@ async def inspect_database(connection: Connection, settings: Settings, choice: C
         raise StartError("\n".join([_no_table(database), *hints.unknown_names(database)]))
     if roles:
         database = await with_privileges_of(connection, database, roles)
+    else:
+        database = await with_rights_below(connection, database)
     routines = database.routines
     found = declare(await with_view_keys(connection, database, is_id_type), hints)
     refused: dict[str, str] = {}

@@ -566,6 +566,7 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
         shop_cluster.url(),
         "CREATE DATABASE granted",
         "CREATE ROLE clerk LOGIN PASSWORD 'clerk'",
+        "CREATE ROLE lender",
     )
     on_server(
         shop_cluster.url("granted"),
@@ -604,6 +605,11 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
         "place typed.place, places typed.place[])",
         "CREATE TABLE coloured (colour typed.colour PRIMARY KEY)",
         "GRANT SELECT ON typing, coloured TO clerk",
+        "CREATE TABLE stock (id serial PRIMARY KEY, name text, size int)",
+        "CREATE VIEW lent AS SELECT id, name, size FROM stock",
+        "ALTER VIEW lent OWNER TO lender",
+        "GRANT SELECT, INSERT, UPDATE (name) ON stock TO lender",
+        "GRANT ALL ON lent TO clerk",
     )
 
     async def work() -> Any:
@@ -620,6 +626,7 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
         "coded": ["detail", "list"],
         "coding": ["detail", "list"],
         "keyed": ["delete", "detail", "list", "update"],
+        "lent": ["detail", "list", "update"],
         "numbered": ["detail", "list"],
         "partly": ["create", "delete", "detail", "list", "update"],
         "readable": ["detail", "list"],
@@ -631,6 +638,8 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
         ("fixed", True, False),
     ]
     assert [(one.name, sorted(one.methods)) for one in partly.relationships] == [("readable", ["read"])]
+    [lent] = [one for one in found.resources if one.type == "lent"]
+    assert [(one.name, one.updatable) for one in lent.attributes] == [("name", True), ("size", False)]
     notes = {one.resource.type: (*one.notes, *one.unstated) for one in found.inspected}
     untyped = (
         'the role “clerk” may not use the schema “typed” of the type of “{}”: GRANT USAGE ON SCHEMA "typed" TO "clerk"'
@@ -648,6 +657,10 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
             "It cannot be created: the role may not use a sequence: GRANT USAGE ON SEQUENCE public.keyed_id_seq "
             'TO "clerk"',
         ),
+        "lent": (
+            "It cannot be created: the role may not use a sequence: GRANT USAGE ON SEQUENCE public.stock_id_seq "
+            'TO "clerk"',
+        ),
         "numbered": (
             "It cannot be created: the role may write none of its columns that it may read: "
             'GRANT INSERT ("id") ON "public"."numbered" TO "clerk"',
@@ -663,6 +676,7 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
         ("coloured", untyped.format("colour")),
         ("keyless", 'the role may not read its key: GRANT SELECT ("id") ON "public"."keyless" TO "clerk"'),
         ("secrets", "it cannot be read: permission denied for function secret"),
+        ("stock", 'the role may not read it: GRANT SELECT ON "public"."stock" TO "clerk"'),
     ]
     assert [(one.full_name, one.reason) for one in found.not_called] == [
         (
@@ -679,7 +693,7 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
         "codings",
         "code",
     ]
-    assert all("create" in one.methods for one in found.resources if one.type in ("keyed", "numbered"))
+    assert all("create" in one.methods for one in found.resources if one.type in ("keyed", "lent", "numbered"))
     [typing] = [one for one in found.resources if one.type == "typing"]
     assert [one.name for one in typing.attributes] == ["colour", "colours", "shade", "place", "places"]
 
