@@ -189,7 +189,7 @@ class AmbiguousIds(DatabaseAnswer):
 
 
 class NotWritten(DatabaseAnswer):
-    """A trigger cancelled a write."""
+    """A trigger or a policy cancelled a write."""
 
 
 class DatabaseForbids(DatabaseAnswer):

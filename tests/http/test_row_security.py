@@ -118,6 +118,21 @@ async def test_a_link_of_a_row_that_may_not_be_changed_is_not_removed(shop: Shop
     await owner.close()
 
 
+async def test_a_to_one_is_not_written_where_a_row_may_only_be_read(shop: Shop) -> None:
+    """First the team, and then the post that leads to it. Another try would not help."""
+    change = {"data": {"type": "team", "id": "1", "attributes": {"name": "papers"}}}
+    owner = await asyncpg.connect(shop.database_url)
+    for sub, status in ((ANN, 403), (BOB, 403), (CYD, 404)):
+        answer = await shop.request(sub, "PATCH", "/posts/3/team", change)
+        assert (answer.status, answer.errors[0].get("source")) == (status, None), answer.body
+    await owner.execute("CREATE POLICY all_teams ON teams FOR UPDATE USING (true)")
+    for sub, status in ((BOB, 403), (CYD, 404), (ANN, 200)):
+        answer = await shop.request(sub, "PATCH", "/posts/3/team", change)
+        assert answer.status == status, answer.body
+        assert await owner.fetchval("SELECT name FROM teams WHERE id = 1") == ("papers" if status == 200 else "press")
+    await owner.close()
+
+
 async def test_a_rows_schema_needs_only_the_privileges_of_the_role(shop: Shop) -> None:
     """The server's own role may not use the schema of this table."""
     for sub, texts in ((ANN, ["of Ann"]), (BOB, ["of Bob"]), (CYD, [])):

@@ -17,7 +17,10 @@ from querybuild.planning.writes.write_locks import RelatedRow, rows_to_lock
 from querybuild.planning.writes.write_plan import LockStrength
 from querybuild.sql.statement import Statement
 from server.engine import Engine
+from server.errors import NotWritten
 from server.postgres.connection import Connection
+
+_OF_POLICY = "a policy hides the row from an UPDATE. Nothing was written."
 
 
 async def fetch_locked(connection: Connection, statement: Statement, values: Sequence[Any]) -> Sequence[Row]:
@@ -68,15 +71,27 @@ async def lock_related(
     locked too, so that the relationship cannot change any more. row_id: the id of this row. strength: of the lock on
     the related row.
 
-    Raises ResourceNotFound if the row that the path names does not exist. Raises SerializationError if the relationship
-    changed before it was locked. Then the transaction is repeated.
+    Raises ResourceNotFound if the row that the path names does not exist, and NotWritten if a policy allows that a row
+    is read, and not that it is locked. Raises SerializationError if the relationship changed before it was locked. Then
+    the transaction is repeated.
     """
 
-    async def locked(
+    async def fetched(
         rows: Rows, key: Key, value: Any, strength: LockStrength | None, shown: tuple[Key, ...] = ()
     ) -> Row | None:
         statement = engine.statements.of_locks(rows, (key,), strength, shown)
         return await fetch_locked_row(connection, statement, _values(statement, [[value]], context))
+
+    async def locked(
+        rows: Rows, key: Key, value: Any, strength: LockStrength, shown: tuple[Key, ...] = ()
+    ) -> Row | None:
+        found = await fetched(rows, key, value, strength, shown)
+        if found is None and await fetched(rows, key, value, None, shown) is not None:
+            # A concurrent write may have made the row after the first statement.
+            found = await fetched(rows, key, value, strength, shown)
+            if found is None:
+                raise NotWritten(f"The database does not allow a change of this {rows.resource.type}: {_OF_POLICY}")
+        return found
 
     owners, targets, own = related.owners, related.rows, own_key_of(related.relationship)
     id_key, missing = owners.resource.id.key, resource_not_found(owners.resource.type, str(row_id))
@@ -87,7 +102,7 @@ async def lock_related(
         found = await locked(targets, key, row_id, strength)
         return None if found is None else found[0]
     shown = (referring_key(own, own.own_columns, targets.resource),)
-    read = await locked(owners, id_key, row_id, None, shown)
+    read = await fetched(owners, id_key, row_id, None, shown)
     if read is None:
         raise missing
     if read[1] is None:
