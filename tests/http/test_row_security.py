@@ -64,6 +64,7 @@ async def test_what_policies_refuse(shop: Shop) -> None:
         # a row that may be read, and not written
         (BOB, "PATCH", "/posts/1", update("1", title="taken"), 403, "/data"),
         (BOB, "DELETE", "/posts/1", None, 403, None),
+        (BOB, "PATCH", "/posts/1", update("1"), 403, "/data"),
         # no privilege
         (None, "POST", "/posts", post("of nobody"), 401, "/data"),
         (None, "PATCH", "/posts/1", update("1", title="taken"), 401, "/data"),

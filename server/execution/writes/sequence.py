@@ -142,6 +142,8 @@ class _Sequence:
             self._locked = await self._connection.pipeline(lock.sql, self._sent.of(lock))
             return None
         locked = await fetch_locked_row(self._connection, lock, self._sent.of(lock))
+        if locked is None:
+            return self._absent()
         unwritten = check_row(self._write, self._statements, locked)
         return check_unchanged(self._write, locked) if unwritten is None else unwritten
 
@@ -155,7 +157,15 @@ class _Sequence:
         """Check that there is a row, if the statement that locks it was pipelined. Raises Missing."""
         locked = self._locked
         if locked is not None and locked.tag is not None and not locked.count:
-            raise Missing(AbsentRow(self._write))
+            raise Missing(self._absent())
+
+    def _absent(self) -> AbsentRow:
+        """Return the outcome if the row could not be locked. A policy may allow that it is read all the same, which
+        matters if the row itself is written."""
+        plan, there = self._plan, self._statements.there
+        if there is None or plan.links or not plan.resource.abilities.cancels_writes:
+            return AbsentRow(self._write)
+        return AbsentRow(self._write, there, self._sent.of(there))
 
     async def _check_target(self, target: TargetStatement) -> None:
         """Check that a key is that of an existing row that is not hidden. A new row may refer to itself. Raises
