@@ -11,7 +11,7 @@ from typing import Any
 
 from querybuild.declarations.resource import RELATIONSHIP_METHODS, Link, Relationship, ToMany, ToOne
 from querybuild.errors import listed, quoted
-from server.inspecting.catalog.model import DELETE, INSERT, Column
+from server.inspecting.catalog.model import DELETE, INSERT, VIEWS, Column, Table
 from server.inspecting.declaration.attributes import must_be_sent
 from server.inspecting.declaration.names_taken import Names
 from server.inspecting.declaration.naming import plural, snake_case
@@ -109,10 +109,12 @@ def reverse(
     if not reference.is_to_id:
         arguments["references"] = _names(reference.references)
     columns = [source.table.column(name) for name in reference.columns]
-    is_closed = any(
+    may_lock = target.table.may_lock and source.table.may_lock
+    is_closed = not may_lock or any(
         one.is_fixed or not one.may_update or one.name in source.identity.columns for one in columns
-    ) or not (target.table.may_lock and source.table.may_lock)
-    if is_closed and methods[target.table.oid] & {"create", "update"} and "update" in methods[source.table.oid]:
+    )
+    is_stated = _is_changed(target, methods) or _is_denied(target.table)
+    if is_closed and is_stated and "update" in methods[source.table.oid]:
         # A new resource can be created below its owner, with its id.
         is_added = source.identity.is_composite and not reference.is_unique and "create" in methods[source.table.oid]
         can_add = is_added and target.table.may_lock and all(one.may_insert for one in columns)
@@ -134,9 +136,21 @@ def through(ends: Ends, own: Reference, other: Reference, names: Names, methods:
     link = Link(ends.table.name, _names(own.columns), _names(other.columns), schema=schema)
     arguments: dict[str, Any] = {"through": link}
     open_methods = _link_methods(ends)
-    if methods[own.target.table.oid] & {"create", "update"} and open_methods < RELATIONSHIP_METHODS:
+    is_stated = _is_changed(own.target, methods) or any(_is_denied(one.target.table) for one in (own, other))
+    if is_stated and open_methods < RELATIONSHIP_METHODS:
         arguments["methods"] = open_methods
     return ToMany(name, other.target.type, **arguments)
+
+
+def _is_changed(one: Served, methods: Methods) -> bool:
+    """Return whether requests create or update a resource. If not, its relationships need no methods of their own."""
+    return bool(methods[one.table.oid] & {"create", "update"})
+
+
+def _is_denied(table: Table) -> bool:
+    """Return whether a missing privilege keeps links of the rows of a table from being written. Rows of views are not
+    always locked."""
+    return table.kind not in VIEWS and not table.may_lock
 
 
 def _link_methods(ends: Ends) -> frozenset[str]:
