@@ -19,6 +19,7 @@ from querybuild.declarations.terms import quote_ident
 from querybuild.errors import listed, quoted
 from server.schema.live_statements import is_gone
 from server.schema.live_tables import RELATION_KINDS, FoundTables, Table
+from server.schema.live_views import HAS_NO_NULLS
 
 # An automatically updatable view shows each row of its one table once. Its rule names the table column behind each
 # view column (TargetEntry in src/include/nodes/primnodes.h).
@@ -34,9 +35,10 @@ JOIN pg_attribute a ON a.attrelid = found[1]::oid AND a.attnum = found[2]::int2
 WHERE pg_relation_is_updatable(r.ev_class, false) <> 0
 ORDER BY given.place
 """
-_KEYS = """
+_KEYS = f"""
 SELECT k.key FROM (
-    SELECT given.key, given.oid, given.is_id, array_agg(a.attnum) AS numbers, bool_and(a.attnotnull) AS are_not_null
+    SELECT given.key, given.oid, given.is_id, array_agg(a.attnum) AS numbers,
+           bool_and({HAS_NO_NULLS}) AS are_not_null
     FROM unnest($1::int4[], $2::oid[], $3::text[], $4::bool[]) AS given (key, oid, name, is_id)
     JOIN pg_attribute a ON a.attrelid = given.oid AND a.attname = given.name AND NOT a.attisdropped
     GROUP BY given.key, given.oid, given.is_id

@@ -25,7 +25,12 @@ IS_COMPUTED_IN_VIEW = """c.relkind = 'v' AND pg_relation_is_updatable(c.oid, fal
 """For pg_class `c` and pg_attribute `a`: whether a view can be written, but not this column of it, unless INSTEAD OF
 triggers take both inserts and updates."""
 
-IS_NOT_NULL = "(a.attnotnull OR d.typnotnull AND c.relkind NOT IN ('v', 'm'))"
+HAS_NO_NULLS = """a.attnotnull AND NOT EXISTS (SELECT FROM pg_constraint x WHERE x.conrelid = a.attrelid
+    AND x.contype = 'n' AND NOT x.convalidated AND a.attnum = ANY (x.conkey))"""
+"""For pg_attribute `a`: whether the column itself is NOT NULL. PostgreSQL 18 sets attnotnull for a constraint that is
+NOT VALID, too, and then older rows may have nulls."""
+
+IS_NOT_NULL = f"({HAS_NO_NULLS} OR d.typnotnull AND c.relkind NOT IN ('v', 'm'))"
 """For pg_class `c`, pg_attribute `a` and its type `d`: whether the column cannot be null. In a view, a domain that is
 NOT NULL has nulls where an outer join finds no row."""
 
@@ -50,7 +55,7 @@ WITH RECURSIVE entry AS MATERIALIZED (
     JOIN entry e ON e.view = o.oid AND e.name = a.attname
 )
 SELECT o.shown::int8 AS view, o.shown_name AS name, n.nspname AS schema, c.relname AS table, c.oid::int8 AS oid,
-       a.attname AS column, o.is_plain AND (a.attnotnull OR d.typnotnull) AS is_not_null,
+       a.attname AS column, o.is_plain AND ({HAS_NO_NULLS} OR d.typnotnull) AS is_not_null,
        o.shown IN (SELECT p.oid FROM plain p) AS view_is_plain
 FROM origin o JOIN pg_class c ON c.oid = o.oid AND c.relkind IN ('r', 'p') JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_attribute a ON a.attrelid = o.oid AND a.attnum = o.number JOIN pg_type d ON d.oid = a.atttypid
