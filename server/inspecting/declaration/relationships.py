@@ -65,10 +65,10 @@ def to_one(reference: Reference, own: Served, names: Names, methods: Methods) ->
         arguments["nullable"] = False
     open_methods = methods[own.table.oid]
     can_create, can_update = _ways(columns, own)
-    if open_methods & {"create", "update"} and not (can_create or "create" not in open_methods):
+    if "create" in open_methods and not can_create:
         arguments["methods"] = READ_ONLY
     elif "update" in open_methods and not can_update:
-        arguments["updatable"] = False
+        arguments |= {"updatable": False} if "create" in open_methods else {"methods": READ_ONLY}
     if "create" in open_methods and "nullable" in arguments:
         if "methods" in arguments:
             arguments["required"] = False
