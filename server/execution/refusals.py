@@ -187,13 +187,13 @@ _UNKNOWN_TRIGGER = (
 
 
 def not_written(write: PlannedWrite, pointer: str | None = None) -> NotWritten:
-    """Return the error for a write that a trigger cancelled without a reason. pointer: to the linkage, if that was
-    written."""
+    """Return the error for a write that a trigger or a policy cancelled without a reason. pointer: to the linkage,
+    if that was written."""
     plan = write.plan
     what = f"{plan.kind} this {plan.resource.type}" if pointer is None else "change the relationship"
     is_known = pointer is not None or plan.resource.abilities.cancels_writes
     written = "Nothing was written." if is_known else _UNKNOWN_TRIGGER
-    detail = f"The database did not {what}: a trigger cancelled it. {written}"
+    detail = f"The database did not {what}: a trigger or a policy cancelled it. {written}"
     return NotWritten(detail, pointer=_resource_pointer(write) if pointer is None else pointer)
 
 

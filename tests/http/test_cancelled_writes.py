@@ -30,12 +30,12 @@ def cancelling(table: str, when: str = "INSERT OR UPDATE OR DELETE") -> str:
 
 
 def cancelled(kind: str, type_name: str, pointer: str | None = "/data") -> Error:
-    detail = f"The database did not {kind} this {type_name}: a trigger cancelled it. Nothing was written."
+    detail = f"The database did not {kind} this {type_name}: a trigger or a policy cancelled it. Nothing was written."
     return error("not_written", detail, pointer)
 
 
 def unlinked(pointer: str = "/data") -> Error:
-    detail = "The database did not change the relationship: a trigger cancelled it. Nothing was written."
+    detail = "The database did not change the relationship: a trigger or a policy cancelled it. Nothing was written."
     return error("not_written", detail, pointer)
 
 

@@ -1,4 +1,4 @@
-"""Decides what became of a write: its row was written, is absent or has changed, or a trigger cancelled the write.
+"""Decides what became of a write: its row was written, is absent or has changed, or the write was cancelled.
 
 Refusals with a driver's exception are translated in `refusals.py`.
 """
@@ -65,7 +65,7 @@ class ChangedRow(msgspec.Struct, frozen=True):
 
 
 class CancelledWrite(msgspec.Struct, frozen=True):
-    """The row is there, and was not written: a trigger cancelled the write."""
+    """The row is there, and was not written: a trigger or a policy cancelled the write."""
 
     write: PlannedWrite
 
