@@ -766,16 +766,22 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
     assert [one.name for one in typing.attributes] == ["colour", "colours", "shade", "place", "places"]
 
 
-def test_the_example_of_the_docs(postgres_url: str) -> None:
+def test_the_example_of_the_docs(postgres_url: str, tmp_path: Path) -> None:
     page = (HERE.parents[1] / "docs" / "your-database.md").read_text(encoding="utf-8")
     tables, functions = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)[:2]
     resources, _, routes = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[:3]
+    hints = tmp_path / "hints.toml"
+    hints.write_text("\n".join(re.findall(r"```toml\n(.*?)```", page, re.DOTALL)))
     name = f"{NAME}_shop"
     on_server(postgres_url, f"CREATE DATABASE {name}")
     on_server(with_database(postgres_url, name), tables, functions)
     code, text, _ = inspect(with_database(postgres_url, name))
+    hinted, remarks = inspect(with_database(postgres_url, name), "--hints", str(hints))[1:]
     on_server(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
     assert code == 0
+    assert [line for line in remarks.splitlines() if "fits no" in line] == []
+    assert 'ToOne("host", "customer", column="invited_by")' in hinted
+    assert 'ToMany("guests", "customer", foreign_key="invited_by")' in hinted
     assert text.partition("CUSTOMER = ")[2].partition("\nRESOURCES")[0] == (
         f"{resources.partition('CUSTOMER = ')[2]}\n{routes}"
     )

@@ -13,7 +13,8 @@ from server.inspecting.hints import TableHints
 
 
 class Names:
-    """The names of one resource's fields. remarks: a message for each name that is not the first choice."""
+    """The names of one resource's fields. remarks: a message for each name that is not the first choice. unhinted: the
+    name without hints, for each name that hints give."""
 
     def __init__(self, full_name: str, hints: TableHints) -> None:
         self.full_name = full_name
@@ -22,16 +23,20 @@ class Names:
         self.remarks: list[str] = []
         self.known: set[str] = set()
         self.used_hints: set[str] = set()
+        self.unhinted: dict[str, str] = {}
 
-    def take(self, what: str, candidates: Sequence[str], *, column: str = "") -> str:
+    def take(self, what: str, candidates: Sequence[str], *, column: str = "", unhinted: Sequence[str] = ()) -> str:
         """Return the name that the hints give, for the column or for the name without hints; otherwise the first
-        candidate that is free. what: the field in words, for a message."""
+        candidate that is free. what: the field in words, for a message. unhinted: the candidates without hints about
+        other fields, if they differ."""
         name = first_free(candidates, self.taken)
-        self.known |= {column, name} - {""}
-        for known in (column, name):
-            if known and known in self.hints.names:
+        plain = first_free(unhinted or candidates, self.taken)
+        self.known |= {column, name, plain} - {""}
+        for known in (column, plain, name):
+            if known and known in self.hints.names and known not in self.used_hints:
                 self.used_hints.add(known)
                 self.taken.add(name)
+                self.unhinted[self.hints.names[known]] = plain
                 return self.hints.names[known]
         if name != candidates[0]:
             wanted = candidates[0]

@@ -90,21 +90,14 @@ def _ways(columns: Iterable[Column], own: Served) -> tuple[bool, bool]:
 
 
 def reverse(
-    reference: Reference, source: Served, to_one_name: str, is_only: bool, names: Names, methods: Methods
+    reference: Reference, source: Served, own_names: tuple[str, str], is_only: bool, names: Names, methods: Methods
 ) -> Relationship:
-    """Return the relationship at the other side of a key. to_one_name: of the relationship at its own side. is_only:
-    whether no other key of that table refers to this one."""
+    """Return the relationship at the other side of a key. own_names: the name of the relationship at its own side, and
+    that without hints. is_only: whether no other key of that table refers to this one."""
     target = reference.target
-    what = source.type if reference.is_unique else plural(source.type)
-    by = f"{what}_by_{to_one_name}"
-    if source.table.oid == target.table.oid:
-        candidates = ("children", by) if to_one_name == "parent" and not reference.is_unique else (by,)
-    elif is_only or to_one_name == target.type:
-        candidates = (what, by)
-    else:
-        candidates = (by,)
     place = f"the relationship from {source.table.full_name} ({', '.join(reference.columns)})"
-    name = names.take(place, candidates)
+    candidates, unhinted = [_reverse_names(reference, source, one, is_only) for one in own_names]
+    name = names.take(place, candidates, unhinted=unhinted)
     arguments: dict[str, Any] = {"foreign_key": _names(reference.columns)}
     if not reference.is_to_id:
         arguments["references"] = _names(reference.references)
@@ -121,6 +114,15 @@ def reverse(
         arguments["methods"] = frozenset({"read", "add"}) if can_add else READ_ONLY
     make = ToOne if reference.is_unique else ToMany
     return make(name, source.type, **arguments)
+
+
+def _reverse_names(reference: Reference, source: Served, to_one_name: str, is_only: bool) -> tuple[str, ...]:
+    target = reference.target
+    what = source.type if reference.is_unique else plural(source.type)
+    by = f"{what}_by_{to_one_name}"
+    if source.table.oid == target.table.oid:
+        return ("children", by) if to_one_name == "parent" and not reference.is_unique else (by,)
+    return (what, by) if is_only or to_one_name == target.type else (by,)
 
 
 def through(ends: Ends, own: Reference, other: Reference, names: Names, methods: Methods) -> ToMany:

@@ -149,11 +149,11 @@ def _all_inspected(known: _Known, names: Mapping[int, Names]) -> list[Inspected]
     fields: defaultdict[int, list[Field]] = defaultdict(list)
     for oid, one in known.served.items():
         fields[oid] += _attributes(one, known, names[oid])
-    to_one_names: dict[Reference, str] = {}
+    to_one_names: dict[Reference, tuple[str, str]] = {}
     for oid, one in known.served.items():
         for reference in known.references[oid]:
             made = to_one(reference, one, names[oid], known.methods)
-            to_one_names[reference] = made.name
+            to_one_names[reference] = made.name, names[oid].unhinted.get(made.name, made.name)
             fields[oid].append(Field(made))
     for oid in known.served:
         others = [Field(made) for made in _other_sides(oid, known, names[oid], to_one_names)]
@@ -182,10 +182,10 @@ def _attributes(one: Served, known: _Known, names: Names) -> list[Field]:
     ]
 
 
-def _other_sides(oid: int, known: _Known, names: Names, to_one_names: Mapping[Reference, str]) -> list[Any]:
+def _other_sides(oid: int, known: _Known, names: Names, to_one_names: Mapping[Reference, tuple[str, str]]) -> list[Any]:
     count = Counter(reference.source.oid for reference in known.reverse.get(oid, ()))
     made: list[Any] = []
-    for reference in sorted(known.reverse.get(oid, ()), key=lambda one: to_one_names[one] != one.target.type):
+    for reference in sorted(known.reverse.get(oid, ()), key=lambda one: to_one_names[one][0] != one.target.type):
         source = known.served[reference.source.oid]
         is_only = count[source.table.oid] == 1
         made.append(reverse(reference, source, to_one_names[reference], is_only, names, known.methods))
