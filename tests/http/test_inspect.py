@@ -242,6 +242,16 @@ def test_choices(hard_url: str, tmp_path: Path) -> None:
     ]
 
 
+def test_a_key_to_a_table_that_is_left_out(hard_url: str) -> None:
+    """A table of another schema has the schema in its name."""
+    for arguments, comment in (
+        (("--only", "cities"), "# “mayor” refers to people, which is not served"),
+        (("--skip", "countries"), "# “country_code” refers to countries, which is not served"),
+        (("--only", "Sales Dept.orders"), "# “Status ID” refers to Sales Dept.OrderStatuses, which is not served"),
+    ):
+        assert comment in inspect(hard_url, *arguments)[1].splitlines(), arguments
+
+
 @pytest.mark.parametrize(
     ("arguments", "lines"),
     [

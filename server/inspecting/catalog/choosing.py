@@ -93,7 +93,7 @@ class Choice(msgspec.Struct, frozen=True):
     def reason_against(self, row: Mapping[str, Any]) -> LeftOut | None:
         """Return why a table is left out, or None. row: of the query for tables."""
         schema, name = row["schema"], row["name"]
-        full_name = name if row["is_default"] else f"{schema}.{name}"
+        full_name = full_name_of(row)
         # With --only, every other table is left out, so none of them is mentioned.
         if self.only and not matches(self.only, schema, name):
             return LeftOut(full_name, kind="other table")
@@ -120,6 +120,11 @@ class Choice(msgspec.Struct, frozen=True):
         if only and not matches(only, schema, name):
             return "other function"
         return "skipped function" if matches(skip, schema, name) else ""
+
+
+def full_name_of(row: Mapping[str, Any]) -> str:
+    """Return the schema and the name of a table, for people. row: of the query for tables. `public` is left out."""
+    return str(row["name"] if row["is_default"] else f"{row['schema']}.{row['name']}")
 
 
 def matches(patterns: tuple[str, ...], schema: str, name: str) -> bool:

@@ -6,6 +6,7 @@ It must not know: how it is read, resources, names.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import msgspec
 
@@ -240,10 +241,11 @@ class LeftOut(msgspec.Struct, frozen=True):
 class Database(msgspec.Struct, frozen=True):
     """The tables and functions of a database, sorted by name. left_out: those that are not inspected. names: schema and
     name of each table, also of schemas that are not looked at. function_names: the same of functions, whose names end
-    in `()`."""
+    in `()`. full_names: of each table, by oid."""
 
     tables: tuple[Table, ...]
     left_out: tuple[LeftOut, ...]
     names: tuple[tuple[str, str], ...] = ()
     routines: tuple[Routine, ...] = ()
     function_names: tuple[tuple[str, str], ...] = ()
+    full_names: Mapping[int, str] = {}

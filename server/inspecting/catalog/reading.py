@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import asyncpg
 import msgspec
 
-from server.inspecting.catalog.choosing import Choice
+from server.inspecting.catalog.choosing import Choice, full_name_of
 from server.inspecting.catalog.model import (
     DELETE,
     INSERT,
@@ -191,7 +191,9 @@ async def read_database(connection: Connection, choice: Choice, roles: Sequence[
     oids = [row["oid"] for row in kept]
     facts = await _facts(connection, oids, [row["oid"] for row in kept if row["kind"] in ("v", "m")])
     names = tuple([(row["schema"], row["name"]) for row in rows])
-    return Database(tuple([_table(row, facts[row["oid"]]) for row in kept]), tuple(left_out), names)
+    full_names = {row["oid"]: full_name_of(row) for row in rows}
+    tables = tuple([_table(row, facts[row["oid"]]) for row in kept])
+    return Database(tables, tuple(left_out), names, full_names=full_names)
 
 
 _Facts = dict[str, list[Any]]

@@ -50,7 +50,7 @@ def declare(database: Database, hints: Hints) -> Inspection:
     if pure:
         served = _served(tables, {oid: one for oid, one in identities.items() if oid not in pure}, hints)
         links = links_of(tables, served)
-    known = _known(tables, served, links, hints)
+    known = _known(database.full_names, served, links, hints)
     names = {oid: Names(one.table.full_name, hints.of(one.table)) for oid, one in served.items()}
     made = _all_inspected(known, names)
     reasons = [
@@ -131,7 +131,7 @@ def _remarks(served: Mapping[int, Served], hints: Hints) -> list[str]:
     return remarks
 
 
-def _known(tables: Mapping[int, Table], served: Mapping[int, Served], links: list[Ends], hints: Hints) -> _Known:
+def _known(names: Mapping[int, str], served: Mapping[int, Served], links: list[Ends], hints: Hints) -> _Known:
     references = {oid: references_of(one.table, served) for oid, one in served.items()}
     by_target: defaultdict[int, list[Reference]] = defaultdict(list)
     for found in references.values():
@@ -140,7 +140,6 @@ def _known(tables: Mapping[int, Table], served: Mapping[int, Served], links: lis
             if one.source.kind not in VIEWS:
                 by_target[one.target.table.oid].append(one)
     methods = {oid: _methods(one)[0] for oid, one in served.items()}
-    names = {oid: table.full_name for oid, table in tables.items()}
     return _Known(served, names, references, by_target, links, methods, hints)
 
 
