@@ -303,6 +303,15 @@ async def test_what_is_refused(films: Api) -> None:
             *("films-since?arg_since=1990&arg_since=1991", 400, "invalid_parameter", "arg_since"),
             "It occurs more than once.",
         ),
+        (
+            *("films-since?arg_since=1990&since=1", 400, "invalid_parameter", "since"),
+            "There is no parameter “since”. Did you mean “arg_since”? "
+            "This route accepts arg_limit, arg_since, fields, filter, include, page, sort.",
+        ),
+        (
+            *("mood-of?arg_mood=calm&mood=calm", 400, "invalid_parameter", "mood"),
+            "There is no parameter “mood”. Did you mean “arg_mood”? This route accepts arg_mood.",
+        ),
         ("film-rows?arg_which=a%00", 400, "invalid_parameter", "arg_which", None),
         ("film-rows?arg_which=abcdef", 400, "invalid_parameter", "arg_which", None),
         ('shown?arg_facts={"a":"b"}', 400, "invalid_parameter", "arg_facts", None),

@@ -10,7 +10,7 @@ import msgspec
 from querybuild.calls import SentCall, read_members, read_parameters
 from querybuild.cursors import mark_of
 from querybuild.declarations.access import has_principal
-from querybuild.declarations.function import RESULT, Call, Function
+from querybuild.declarations.function import ARGUMENT, RESULT, Call, Function
 from querybuild.errors import ApiError, not_allowed, quoted, release_frames
 from querybuild.parse import split_pairs
 from querybuild.planning.context import check_action
@@ -62,6 +62,15 @@ class FunctionHandler(AuditedHandler):
         """Return the function, for the audit log."""
         return [Target("call", self.function.route_path)]
 
+    def check_parameters(self) -> None:
+        self.engine.check_parameters(self.request.query, self._parameters)
+
+    @property
+    def _parameters(self) -> frozenset[str]:
+        """The parameters of the route, with the arguments of a GET."""
+        names = self.function.arguments if self.function.method == "GET" else ()
+        return self._method.accepts.union([ARGUMENT + one.name for one in names])
+
     def _check_access(self) -> None:
         """Check that the principal may call the function. Raises Forbidden, Unauthenticated."""
         principal = self.context.principal
@@ -91,7 +100,7 @@ class FunctionHandler(AuditedHandler):
     def _with_read(self, sent: SentCall, call: Call, values: tuple[Any, ...], errors: list[ApiError]) -> Called | None:
         """Return the call with the read of the resources that it returns. Appends to errors. call, values: those of the
         read. The values follow those of the query."""
-        shape = ReadShape("collection", self.resource, accepts=self._method.accepts, call=call)
+        shape = ReadShape("collection", self.resource, accepts=self._parameters, call=call)
         try:
             prepared = self.engine.prepare_read(shape, self.request.query, self.context)
         except ApiError as error:
