@@ -36,7 +36,7 @@ from server.execution.pacing import run_steps
 from server.execution.refusals import impossible_value, raise_refusal
 from server.postgres.connection import Connection
 from server.postgres.database import Database
-from server.postgres.driver_errors import OF_ROWS, PARSED, REFUSED, UNSUPPORTED, is_of_rows
+from server.postgres.driver_errors import COLLATIONS_DIFFER, OF_ROWS, PARSED, REFUSED, UNSUPPORTED, is_of_rows
 
 log = logging.getLogger("server")
 
@@ -124,7 +124,7 @@ async def run_read(
             if not rows and not is_snapshot and (plan.scope is not None or page.offset or plan.rows.keyset is not None):
                 return None
             total = await _total(connection, read, sent, rows, has_more)
-        except (*REFUSED, *PARSED, UNSUPPORTED) as error:
+        except (*REFUSED, *PARSED, UNSUPPORTED, COLLATIONS_DIFFER) as error:
             raise_refusal(error, read)
         if not rows and plan.scope is not None:
             await check_parent(connection, read, sent)

@@ -29,6 +29,7 @@ from serializers.pointers import attribute_pointer, member_pointer, relationship
 from server.engine import Engine, PreparedRead
 from server.errors import BodyValueRefused, Conflict, ImpossibleValue, NotWritten, ValueRefused, no_free_id
 from server.postgres.driver_errors import (
+    COLLATIONS_DIFFER,
     INTERNAL,
     OUT_OF_RANGE,
     PARSED,
@@ -70,6 +71,8 @@ def _is_suspect(one: SentFilter, error: Exception) -> bool:
         return bool(one.checked)
     if isinstance(error, UNSUPPORTED):
         return one.op in TEXT_OPERATORS
+    if isinstance(error, COLLATIONS_DIFFER):
+        return one.has_field
     if isinstance(error, PARSED):
         return isinstance(error, INTERNAL) and one.op in PATTERN_OPERATORS
     state = _state(error)

@@ -26,7 +26,7 @@ from server.execution.execute import ambiguous_ids, too_many_rows
 from server.execution.included import too_many_included
 from server.execution.refusals import raise_refusal
 from server.postgres.connection import Connection, is_open
-from server.postgres.driver_errors import PARSED, REFUSED, UNSUPPORTED
+from server.postgres.driver_errors import COLLATIONS_DIFFER, PARSED, REFUSED, UNSUPPORTED
 from server.postgres.wire.meter import ReceivedMeter
 
 BATCH_ROWS = 500
@@ -200,7 +200,7 @@ class Stream:
             await self._connection.execute(f"SAVEPOINT {SAVEPOINT}")
             await self._data.open()
             return self._encoder.head + await self._data.next()
-        except (*REFUSED, *PARSED, UNSUPPORTED) as error:
+        except (*REFUSED, *PARSED, UNSUPPORTED, COLLATIONS_DIFFER) as error:
             raise_refusal(error, self._read)
 
     async def send_rest(self, send: Send) -> None:

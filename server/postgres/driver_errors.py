@@ -83,6 +83,9 @@ def is_quoted(value: object, error: BaseException) -> bool:
 UNSUPPORTED = pg.FeatureNotSupportedError
 """SQLSTATE 0A000. A column with a nondeterministic collation takes no patterns. Some of RETRYABLE are such errors."""
 
+COLLATIONS_DIFFER = pg.IndeterminateCollationError
+"""SQLSTATE 42P22. Two columns with different collations are compared."""
+
 INTERNAL = (pg.InternalServerError,)
 """SQLSTATE XX000. PostgreSQL has no other code for a pattern that needs more memory than it can allocate."""
 
@@ -112,6 +115,7 @@ _REFUSALS = {
     "42622": "a text is too long",
     "2201B": "a regular expression is not valid",
     "0A000": "the collation of the column takes no patterns; `eq`, `in_` and `between` work",
+    "42P22": "the two fields have different collations",
     "XX000": "a regular expression is too complex",
     "22025": "a LIKE pattern must not end with a backslash",
     "22P05": "a character cannot be stored",
@@ -127,8 +131,8 @@ def describe_refusal(error: Exception) -> str:
     """Return the kind of a refusal, without PostgreSQL's own text, which contains internal names."""
     other = "it is out of range or not of the right form"
     is_known = isinstance(error, (*REFUSED, *VIOLATED))
-    is_of_pattern = isinstance(error, (*INTERNAL, UNSUPPORTED)) and not _is_parsed(error)
-    return _REFUSALS.get(getattr(error, "sqlstate", None) or "", other) if is_known or is_of_pattern else other
+    is_of_operator = isinstance(error, (*INTERNAL, UNSUPPORTED, COLLATIONS_DIFFER)) and not _is_parsed(error)
+    return _REFUSALS.get(getattr(error, "sqlstate", None) or "", other) if is_known or is_of_operator else other
 
 
 def is_lost(error: BaseException, connection: Connection) -> bool:

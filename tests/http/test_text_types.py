@@ -4,12 +4,13 @@ and its invalid texts are refused where they are sent. A row of `CASES` for each
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import asyncpg
 import msgspec
@@ -329,6 +330,27 @@ async def test_a_collation_that_takes_no_patterns(start: Start, debian_cluster: 
         answer = await api.filter("/things", [{"name": "name", "op": op, "val": "a"}])
         assert (answer.status, answer.errors[0]["source"]) == (400, {"parameter": "filter"}), (op, answer.body)
         assert "the collation of the column takes no patterns" in answer.errors[0]["detail"]
+
+
+async def test_fields_with_different_collations(start: Start, database_url: str) -> None:
+    """PostgreSQL does not choose between two collations that are not the database's own."""
+    connection = await asyncpg.connect(database_url)
+    await connection.execute(
+        'CREATE TABLE things (id bigserial PRIMARY KEY, one text COLLATE "C", other text COLLATE "POSIX", plain text); '
+        "INSERT INTO things VALUES (1, 'a', 'b', 'a')"
+    )
+    await connection.close()
+    attributes = tuple([Attribute(name, waterspout.TEXT, nullable=True) for name in ("one", "other", "plain")])
+    api = await start(database_url, Catalog([Resource("thing", "/things", "things", attributes=attributes)]))
+    answer = await api.filter("/things", [{"name": "one", "op": "eq", "field": "plain"}])
+    assert (answer.status, answer.ids) == (200, ["1"])
+    for op in ("eq", "lt", "is_", "like"):
+        filters = [{"name": "plain", "op": "eq", "val": "a"}, {"name": "one", "op": op, "field": "other"}]
+        for pages in ("", "page[size]=0&"):
+            answer = await api.get(f"/things?{pages}filter={quote(json.dumps(filters))}")
+            assert (answer.status, answer.errors[0]["code"]) == (400, "value_refused"), (op, answer.body)
+            detail = "[1]: PostgreSQL refuses a value of the filter: the two fields have different collations."
+            assert answer.errors[0]["detail"] == detail
 
 
 async def test_constants_of_rules_are_checked(database_url: str) -> None:
