@@ -71,10 +71,10 @@ async def inspect_database(connection: Connection, settings: Settings, choice: C
         raise StartError("\n".join([_no_table(database), *hints.unknown_names(database)]))
     if roles:
         database = await with_privileges_of(connection, database, roles)
-    else:
+    database = await with_view_keys(connection, database, is_id_type)
+    if not roles:
         database = await with_rights_below(connection, database)
-    routines = database.routines
-    found = declare(await with_view_keys(connection, database, is_id_type), hints)
+    routines, found = database.routines, declare(database, hints)
     refused: dict[str, str] = {}
     for _ in range(ROUNDS if found.inspected else 0):
         whole = with_functions(found, routines, hints, refused, has_roles=settings.has_row_security)

@@ -91,13 +91,14 @@ def _as_shown(table: Table, column: Column, by_oid: dict[int, Table], shown: _Sh
     if found is None:
         return column
     base, name = found
-    below = base.column(name)
+    below, is_plain = base.column(name), _is_plain(table, column.origin, by_oid)
     return msgspec.structs.replace(
         column,
         has_default_below=below.has_default or base.is_set_by_trigger(name),
         denied_sequences=below.denied_sequences if table.is_plain else (),
+        is_generated=is_plain and below.is_generated,
         is_computed=column.is_computed or shown[base.oid][name] != column.name,
-        is_not_null=column.is_not_null or (_is_plain(table, column.origin, by_oid) and below.is_not_null),
+        is_not_null=column.is_not_null or (is_plain and below.is_not_null),
     )
 
 
