@@ -36,9 +36,11 @@ from server.postgres.driver_errors import (
     NeverSent,
     answer_to,
     describe_loss,
+    in_one_line,
     is_lost,
     is_refused_by_driver,
     is_rolled_back,
+    is_short,
     translate,
     unreachable,
 )
@@ -361,6 +363,8 @@ class Database:
                 log.warning("a write was refused as read-only by a server that takes writes")
             return
         if not is_known and not is_lost(error, connection):
+            if is_short(error):
+                log.warning("PostgreSQL lacks what a request needs: %s", in_one_line(error))
             if is_refused_by_driver(error) or is_cancel_pending(connection):
                 await self._finish_or_retire(connection, lambda: connection.execute(SYNC))
             return

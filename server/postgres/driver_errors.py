@@ -27,6 +27,9 @@ LOST = (pg.PostgresConnectionError, pg.AdminShutdownError, pg.CrashShutdownError
 """The connection broke during a statement. asyncpg raises an internal error if PostgreSQL has ended the session and the
 socket is not closed yet. A TimeoutError, which is an OSError, is one of them: no answer came in time."""
 
+SHORT = (pg.InsufficientResourcesError, pg.PostgresSystemError)
+"""PostgreSQL has no room, no memory, or cannot use a file: SQLSTATE classes 53 and 58."""
+
 FOREIGN_SERVER_DOWN = pg.ClientCannotConnectError
 """PostgreSQL cannot connect to the server of a foreign table. Our own connection is whole, and nothing was done."""
 
@@ -34,8 +37,7 @@ GONE = (
     *LOST,
     pg.CannotConnectNowError,
     pg.DatabaseDroppedError,
-    pg.InsufficientResourcesError,
-    pg.PostgresSystemError,
+    *SHORT,
     pg.IdleInTransactionSessionTimeoutError,
     pg.InvalidAuthorizationSpecificationError,
 )
@@ -212,7 +214,7 @@ def translate(error: Exception) -> Exception:
         return Busy("The database takes no more connections; try again.")
     if isinstance(error, pg.ConfigurationLimitExceededError):
         return TooExpensive("The database would need too much room on disk for this request: ask for less at once.")
-    if isinstance(error, (pg.InsufficientResourcesError, pg.PostgresSystemError)):
+    if isinstance(error, SHORT):
         return Unavailable("The database is short of room, memory or another resource; try again.")
     if isinstance(error, pg.ObjectNotInPrerequisiteStateError) and error.server_source_function == _OPENS_TABLE:
         return Unavailable("A materialized view, which has some of these rows, has no data until it is refreshed.")
@@ -221,6 +223,11 @@ def translate(error: Exception) -> Exception:
     if isinstance(error, GONE):
         return Unavailable("The database cannot be reached; try again.")
     return error
+
+
+def is_short(error: BaseException) -> bool:
+    """Return whether PostgreSQL lacks something for a request that the operator has to give it."""
+    return isinstance(error, SHORT) and not (isinstance(error, pg.ConfigurationLimitExceededError) or is_raised(error))
 
 
 class ConnectionLost(Exception):

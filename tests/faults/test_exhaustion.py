@@ -90,8 +90,8 @@ def fill(disk: Path) -> Path:
     return filler
 
 
-async def test_the_disk_is_full(disk: Path, shop: Shop, serve_fast: Serve) -> None:
-    """Reads still work. The data is on the full disk, the WAL is not."""
+async def test_the_disk_is_full(disk: Path, shop: Shop, serve_fast: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    """Reads still work. The data is on the full disk, the WAL is not. The log says what is missing."""
     await shop.cluster.run("ALTER TABLE groups SET TABLESPACE small", database=shop.database)
     api = await serve_fast(shop.url)
     async with at_work(api) as load:
@@ -104,6 +104,8 @@ async def test_the_disk_is_full(disk: Path, shop: Shop, serve_fast: Serve) -> No
         await load.until_good(up)
     assert load.recovery_seconds(up) < RECOVERY_SECONDS
     await settled(load, shop.names)
+    assert "PostgreSQL lacks what a request needs: could not extend file" in caplog.text
+    assert "No space left on device" in caplog.text
 
 
 SMALL_LOG = {"min_wal_size": "2MB", "max_wal_size": "4MB"}
