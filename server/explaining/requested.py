@@ -46,7 +46,8 @@ def read_url(url: str, engine: Engine, context: Context) -> RequestedRead:
     route = _route(path, engine, catalog)
     kind = READ_KINDS.get(route.shape)
     if kind is None or route.resource is None:
-        raise StartError(f"{path} reads no resources: name a collection, a resource or a relationship")
+        what = "calls a function, which is not explained" if route.function else "reads no resources"
+        raise StartError(f"{path} {what}: name a collection, a resource or a relationship")
     method = route.methods.get("GET")
     if method is None:
         raise MethodNotAllowed(f"GET is not allowed here; allowed are {', '.join(route.methods)}.", list(route.methods))

@@ -22,6 +22,7 @@ from server.postgres.opening import open_alone
 from server.postgres.row_security.roles import Roles
 from server.resources import built_in
 from server.settings import Settings, StartError
+from tests.conftest import on_server
 from tests.first_rows import set_first_rows
 from tests.http.conftest import Api, Sent, Start
 from tests.http.streams import create_many
@@ -384,3 +385,9 @@ def test_a_url_that_is_no_read(database_url: str, url: str, told: str) -> None:
     with pytest.raises(StartError) as raised:
         commands.explain(Settings(database_url=database_url), url)
     assert str(raised.value).startswith(told)
+
+
+def test_a_function_is_not_explained(database_url: str) -> None:
+    on_server(database_url, "CREATE FUNCTION grown() RETURNS SETOF users LANGUAGE sql STABLE AS 'SELECT * FROM users'")
+    with pytest.raises(StartError, match=r"^/grown calls a function, which is not explained: name a collection, "):
+        commands.explain(Settings(database_url=database_url, inspect=True), "/grown")
