@@ -224,7 +224,10 @@ def _is_clone(folder: Path) -> bool:
     return (folder / "setup.py").is_file() and (folder / "bench" / "__main__.py").is_file()
 
 
-FILE = click.Argument(["file"], type=click.Path(allow_dash=True), help="The dump; - is standard input or output.")
+def _dump_file(stream: str) -> click.Argument:
+    return click.Argument(["file"], type=click.Path(allow_dash=True), help=f"The dump; - is standard {stream}.")
+
+
 JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object.")
 TOKEN_OPTIONS = (
     click.Option(["--development"], is_flag=True, help="Confirm that the token is for development. It is required."),
@@ -355,7 +358,7 @@ MAIN_COMMANDS = (
         "dump",
         _runs("dump"),
         "Write the embedded database into a file.",
-        [FILE],
+        [_dump_file("output")],
         examples=[
             Example("waterspout dump monday.dump", "A server may run meanwhile."),
             Example("waterspout dump - | ssh backup 'cat > monday.dump'", "Without a file on this machine."),
@@ -365,7 +368,7 @@ MAIN_COMMANDS = (
         "restore",
         _runs("restore"),
         "Fill an empty embedded database from a dump.",
-        [FILE],
+        [_dump_file("input")],
         examples=[Example("waterspout restore monday.dump --data-dir /srv/new", "Into a new folder.")],
     ),
     _command(
