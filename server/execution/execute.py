@@ -33,7 +33,7 @@ from server.errors import AmbiguousIds, TooManyIncluded, TooManyRows
 from server.execution.arguments import Arguments
 from server.execution.included import IncludedCount, read_branches
 from server.execution.pacing import run_steps
-from server.execution.refusals import impossible_value, raise_refusal
+from server.execution.read_refusals import impossible_value, raise_refusal
 from server.postgres.connection import Connection
 from server.postgres.database import Database
 from server.postgres.driver_errors import COLLATIONS_DIFFER, OF_ROWS, PARSED, REFUSED, UNSUPPORTED, is_of_rows

@@ -1,5 +1,5 @@
-"""Translates the database's refusal of a read or a write into an answer that points into the request. What comes in: a
-driver's exception, and the read or write that it is about. What goes out: an ApiError; other exceptions are left as
+"""Translates the database's refusal of a write or a call into an answer that points into the request. What comes in: a
+driver's exception, and the write or call that it is about. What goes out: an ApiError; other exceptions are left as
 they are.
 
 Answers contain no SQL, no names of tables or columns, and no text of the driver.
@@ -7,113 +7,35 @@ Answers contain no SQL, no names of tables or columns, and no text of the driver
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from asyncpg import exceptions as pg
 
 from querybuild.calls import SentCall
 from querybuild.declarations.function import ARGUMENT
 from querybuild.declarations.keys import Key, id_parts
-from querybuild.declarations.operators import PATTERN_OPERATORS, TEXT_OPERATORS, all_names
 from querybuild.declarations.resource import Resource, link_of, own_key_of
 from querybuild.declarations.types import ColumnType
 from querybuild.errors import ApiError, AttributeFault, RelatedNotFound, RequiredLink, listed, quoted, related_not_found
-from querybuild.filters import SentFilter, placed
 from querybuild.planning.changes import PlannedWrite
-from querybuild.planning.plan import Values
 from querybuild.planning.writes.shared_columns import is_value_of
 from querybuild.planning.writes.write_plan import Assignment, LinkWrite, WritePlan
 from serializers.pointers import attribute_pointer, member_pointer, relationship_pointer, slot_pointer
-from server.engine import Engine, PreparedRead
-from server.errors import BodyValueRefused, Conflict, ImpossibleValue, NotWritten, ValueRefused, no_free_id
+from server.engine import Engine
+from server.errors import BodyValueRefused, Conflict, NotWritten, ValueRefused, no_free_id
+from server.execution.read_refusals import impossible_value
 from server.postgres.driver_errors import (
-    COLLATIONS_DIFFER,
-    INTERNAL,
     OUT_OF_RANGE,
-    PARSED,
-    REFUSED,
-    RETRYABLE,
-    UNSUPPORTED,
     VIOLATED,
     PostgresMessage,
     describe_refusal,
-    in_one_line,
     is_quoted,
     is_raised,
     is_value_refused,
+    state_of,
 )
 from server.postgres.rules import is_rule, rule_answer
-
-log = logging.getLogger("server")
-
-
-def raise_refusal(error: Exception, read: PreparedRead) -> NoReturn:
-    """Raise ValueRefused if a value of the request can be the reason for an error of PostgreSQL. Otherwise raise the
-    error itself: then an expression of the declarations failed for some row, or one of its functions raised it."""
-    if is_rule(error) or isinstance(error, RETRYABLE):
-        raise error
-    suspects = [one for one in read.filters if _is_suspect(one, error)]
-    if suspects:
-        one = max(suspects, key=lambda one: _suspicion(one, error, read.values))
-        detail = placed(one.source, f"PostgreSQL refuses a value of the filter: {describe_refusal(error)}.")
-        raise ValueRefused(detail, parameter=one.source.parameter) from error
-    if read.plan.rows.keyset is not None and isinstance(error, REFUSED) and _state(error) not in _SUSPECTS:
-        detail = f"PostgreSQL refuses the cursor: {describe_refusal(error)}."
-        raise ValueRefused(detail, parameter=read.page.cursor_parameter) from error
-    raise error
-
-
-def _is_suspect(one: SentFilter, error: Exception) -> bool:
-    """Return whether a filter can be the reason for an error. PostgreSQL only reports the kind of the error."""
-    if not isinstance(error, REFUSED) and is_value_refused(error):
-        return bool(one.checked)
-    if isinstance(error, UNSUPPORTED):
-        return one.op in TEXT_OPERATORS
-    if isinstance(error, COLLATIONS_DIFFER):
-        return one.has_field
-    if isinstance(error, PARSED):
-        return isinstance(error, INTERNAL) and one.op in PATTERN_OPERATORS
-    state = _state(error)
-    if one.op not in all_names():
-        return True
-    if state in _OF_TEXTS or state == OUT_OF_RANGE:
-        # Such values are checked before. A comparison of two columns may cast one to the type of the other.
-        return one.has_field or bool(one.checked)
-    return one.op in _SUSPECTS.get(state, (one.op,))
-
-
-def _suspicion(one: SentFilter, error: Exception, values: Values) -> int:
-    """Return how likely a suspect is: most if PostgreSQL quotes its value."""
-    if any(is_quoted(values[slot], error) for slot in one.checked):
-        return 2
-    return 1 if one.checked else 0
-
-
-def _state(error: Exception) -> str:
-    """Return the SQLSTATE. It is empty for an error of the driver."""
-    return getattr(error, "sqlstate", None) or ""
-
-
-_SUSPECTS: dict[str, frozenset[str]] = {
-    "2201B": PATTERN_OPERATORS,
-    # Errors of arithmetic, substrings, subscripts, and of LIKE patterns that end in a backslash. No filter causes them.
-    **dict.fromkeys(("22012", "2201E", "2201F", "2201G", "22011", "2202E", "22025"), frozenset()),
-    # Subqueries and functions that find several rows or none.
-    **dict.fromkeys(("21000", "P0002", "P0003"), frozenset()),
-}
-"""SQLSTATE -> the operators that can be the reason. For any other SQLSTATE, every operator can be the reason."""
-
-_OF_TEXTS = frozenset({"22P02", "22007", "22008"})
-"""The SQLSTATEs of texts that are not a value of a type, and of dates that do not exist."""
-
-
-def impossible_value(error: Exception, what: str) -> ImpossibleValue:
-    """Return the error for stored rows with which PostgreSQL cannot compute, and log it. what: which rows."""
-    log.warning("a row of %s has a value that PostgreSQL cannot compute: %s", what, in_one_line(error))
-    detail = f"PostgreSQL cannot compute a value of a stored row of {what}: {describe_refusal(error)}. "
-    return ImpossibleValue(detail + "Leave computed fields out by `fields`, or exclude the row by a filter.")
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -329,7 +251,7 @@ def _suspect(error: Exception, write: PlannedWrite) -> tuple[str, str, ColumnTyp
     cause the error, or the only one whose value PostgreSQL quotes."""
     if write.plan.kind == "delete":
         return None
-    state = _state(error)
+    state = state_of(error)
     sent = [
         (one.attribute, one.slot)
         for one in write.plan.assignments
@@ -410,7 +332,7 @@ def _shared_key(columns: Sequence[str], error: PostgresMessage, write: PlannedWr
 def _unfit_key(error: Exception, write: PlannedWrite) -> ApiError | None:
     """Return the error for a key whose column cannot hold the id, because its type is a smaller integer."""
     plan = write.plan
-    if _state(error) != OUT_OF_RANGE or plan.kind == "delete":
+    if state_of(error) != OUT_OF_RANGE or plan.kind == "delete":
         return None
     for own in filter(None, map(own_key_of, plan.resource.relationships)):
         for assignment in plan.assignments if own.key_types else ():

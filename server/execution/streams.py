@@ -24,7 +24,7 @@ from server.engine import Engine, PreparedStream
 from server.execution.arguments import Arguments
 from server.execution.execute import ambiguous_ids, too_many_rows
 from server.execution.included import too_many_included
-from server.execution.refusals import raise_refusal
+from server.execution.read_refusals import raise_refusal
 from server.postgres.connection import Connection, is_open
 from server.postgres.driver_errors import COLLATIONS_DIFFER, PARSED, REFUSED, UNSUPPORTED
 from server.postgres.wire.meter import ReceivedMeter

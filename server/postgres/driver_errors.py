@@ -129,12 +129,17 @@ _REFUSALS = {
 }
 
 
+def state_of(error: Exception) -> str:
+    """Return the SQLSTATE. It is empty for an error of the driver."""
+    return getattr(error, "sqlstate", None) or ""
+
+
 def describe_refusal(error: Exception) -> str:
     """Return the kind of a refusal, without PostgreSQL's own text, which contains internal names."""
     other = "it is out of range or not of the right form"
     is_known = isinstance(error, (*REFUSED, *VIOLATED))
     is_of_operator = isinstance(error, (*INTERNAL, UNSUPPORTED, COLLATIONS_DIFFER)) and not _is_parsed(error)
-    return _REFUSALS.get(getattr(error, "sqlstate", None) or "", other) if is_known or is_of_operator else other
+    return _REFUSALS.get(state_of(error), other) if is_known or is_of_operator else other
 
 
 def is_lost(error: BaseException, connection: Connection) -> bool:

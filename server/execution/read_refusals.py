@@ -1,0 +1,95 @@
+"""Translates the database's refusal of a read into an answer that names the parameter. What comes in: a driver's
+exception, and the read. What goes out: an ApiError; other exceptions are left as they are.
+
+Answers contain no SQL, no names of tables or columns, and no text of the driver.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NoReturn
+
+from querybuild.declarations.operators import PATTERN_OPERATORS, TEXT_OPERATORS, all_names
+from querybuild.filters import SentFilter, placed
+from querybuild.planning.plan import Values
+from server.engine import PreparedRead
+from server.errors import ImpossibleValue, ValueRefused
+from server.postgres.driver_errors import (
+    COLLATIONS_DIFFER,
+    INTERNAL,
+    OUT_OF_RANGE,
+    PARSED,
+    REFUSED,
+    RETRYABLE,
+    UNSUPPORTED,
+    describe_refusal,
+    in_one_line,
+    is_quoted,
+    is_value_refused,
+    state_of,
+)
+from server.postgres.rules import is_rule
+
+log = logging.getLogger("server")
+
+
+def raise_refusal(error: Exception, read: PreparedRead) -> NoReturn:
+    """Raise ValueRefused if a value of the request can be the reason for an error of PostgreSQL. Otherwise raise the
+    error itself: then an expression of the declarations failed for some row, or one of its functions raised it."""
+    if is_rule(error) or isinstance(error, RETRYABLE):
+        raise error
+    suspects = [one for one in read.filters if _is_suspect(one, error)]
+    if suspects:
+        one = max(suspects, key=lambda one: _suspicion(one, error, read.values))
+        detail = placed(one.source, f"PostgreSQL refuses a value of the filter: {describe_refusal(error)}.")
+        raise ValueRefused(detail, parameter=one.source.parameter) from error
+    if read.plan.rows.keyset is not None and isinstance(error, REFUSED) and state_of(error) not in _SUSPECTS:
+        detail = f"PostgreSQL refuses the cursor: {describe_refusal(error)}."
+        raise ValueRefused(detail, parameter=read.page.cursor_parameter) from error
+    raise error
+
+
+def _is_suspect(one: SentFilter, error: Exception) -> bool:
+    """Return whether a filter can be the reason for an error. PostgreSQL only reports the kind of the error."""
+    if not isinstance(error, REFUSED) and is_value_refused(error):
+        return bool(one.checked)
+    if isinstance(error, UNSUPPORTED):
+        return one.op in TEXT_OPERATORS
+    if isinstance(error, COLLATIONS_DIFFER):
+        return one.has_field
+    if isinstance(error, PARSED):
+        return isinstance(error, INTERNAL) and one.op in PATTERN_OPERATORS
+    state = state_of(error)
+    if one.op not in all_names():
+        return True
+    if state in _OF_TEXTS or state == OUT_OF_RANGE:
+        # Such values are checked before. A comparison of two columns may cast one to the type of the other.
+        return one.has_field or bool(one.checked)
+    return one.op in _SUSPECTS.get(state, (one.op,))
+
+
+def _suspicion(one: SentFilter, error: Exception, values: Values) -> int:
+    """Return how likely a suspect is: most if PostgreSQL quotes its value."""
+    if any(is_quoted(values[slot], error) for slot in one.checked):
+        return 2
+    return 1 if one.checked else 0
+
+
+_SUSPECTS: dict[str, frozenset[str]] = {
+    "2201B": PATTERN_OPERATORS,
+    # Errors of arithmetic, substrings, subscripts, and of LIKE patterns that end in a backslash. No filter causes them.
+    **dict.fromkeys(("22012", "2201E", "2201F", "2201G", "22011", "2202E", "22025"), frozenset()),
+    # Subqueries and functions that find several rows or none.
+    **dict.fromkeys(("21000", "P0002", "P0003"), frozenset()),
+}
+"""SQLSTATE -> the operators that can be the reason. For any other SQLSTATE, every operator can be the reason."""
+
+_OF_TEXTS = frozenset({"22P02", "22007", "22008"})
+"""The SQLSTATEs of texts that are not a value of a type, and of dates that do not exist."""
+
+
+def impossible_value(error: Exception, what: str) -> ImpossibleValue:
+    """Return the error for stored rows with which PostgreSQL cannot compute, and log it. what: which rows."""
+    log.warning("a row of %s has a value that PostgreSQL cannot compute: %s", what, in_one_line(error))
+    detail = f"PostgreSQL cannot compute a value of a stored row of {what}: {describe_refusal(error)}. "
+    return ImpossibleValue(detail + "Leave computed fields out by `fields`, or exclude the row by a filter.")
