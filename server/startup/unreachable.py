@@ -27,7 +27,10 @@ _ADVICE: tuple[tuple[type[BaseException], str], ...] = (
 )
 """What to do about an error, the first that fits."""
 
-_WITHOUT_TLS = "the server takes no TLS: turn on ssl in postgresql.conf, or leave sslmode out of database_url"
+_WITHOUT_TLS = (
+    "it takes no TLS, or is no PostgreSQL: check the host and the port in database_url, turn on ssl in "
+    "postgresql.conf, or leave sslmode out of database_url"
+)
 
 
 def unreachable(error: BaseException, url: str, *, is_of_user: bool) -> str:

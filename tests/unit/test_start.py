@@ -88,6 +88,10 @@ def fault(code: str) -> pg.PostgresError:
         (fault("42501"), "GRANT CONNECT"),
         (fault("53300"), "max_connections"),
         (fault("57P03"), "try again in a moment"),
+        (
+            ConnectionError('PostgreSQL server at "db:5432" rejected SSL upgrade'),
+            "or is no PostgreSQL: check the host and the port",
+        ),
         (ConnectionError('PostgreSQL server at "db:5432" rejected SSL upgrade'), "turn on ssl"),
         (ssl.SSLCertVerificationError("x"), "sslrootcert"),
         (OSError(), "check the setting database_url"),
