@@ -310,7 +310,7 @@ class Engine:
         access = context.access
         if hides(resource, context) or resource.type in access.check_create or resource.type in access.assigned:
             return None
-        if not self.encoders.bare(resource).is_returned:
+        if not self.encoders.bare(resource).is_returned or "create" not in resource.abilities.returned:
             return None
         self.plan_write(resource, adds.first, context, errors)
         key = form_key(adds.first, resource)

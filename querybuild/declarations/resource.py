@@ -19,6 +19,7 @@ from querybuild.declarations.terms import cast_as, cast_from_text
 from querybuild.declarations.types import BIGINT, ColumnType
 
 RESOURCE_METHODS = frozenset({"list", "create", "detail", "update", "delete"})
+CHANGE_KINDS: frozenset[str] = frozenset({"create", "update", "delete"})
 RELATIONSHIP_METHODS = frozenset({"read", "add", "replace", "remove"})
 
 Columns = Callable[[str], Term]
@@ -177,12 +178,18 @@ class TableAbilities(msgspec.Struct, frozen=True):
     locks_rows: whether a SELECT can lock its rows. has_conflicts_of_id: whether ON CONFLICT can name its id.
     same_columns: pairs of columns of a view that show the same column of its table. A write may set one of them.
     cancels_writes: whether a trigger, a rule or a policy may cancel a write without an error.
+    merged: the kinds of writes of which one statement may do several: no trigger, policy or function can tell it from
+    several statements. returned: the kinds of writes after which the row is as RETURNING has it.
+    has_unique_ids: whether a constraint keeps the ids unique.
     """
 
     locks_rows: bool = True
     has_conflicts_of_id: bool = True
     same_columns: tuple[tuple[str, str], ...] = ()
     cancels_writes: bool = True
+    merged: frozenset[str] = CHANGE_KINDS
+    returned: frozenset[str] = CHANGE_KINDS
+    has_unique_ids: bool = True
 
 
 class Link(msgspec.Struct, frozen=True, eq=False):
@@ -191,7 +198,7 @@ class Link(msgspec.Struct, frozen=True, eq=False):
     source: the column with the id of this side. target: the column with the id of the other side. A tuple of columns
     for an id with several parts.
     source_types, target_types: what the server finds out: the types of these columns, if they are other integers than
-    the id.
+    the id. merged: the same as that of TableAbilities.
     """
 
     table: str
@@ -200,6 +207,7 @@ class Link(msgspec.Struct, frozen=True, eq=False):
     schema: str | None = None
     source_types: tuple[ColumnType, ...] = ()
     target_types: tuple[ColumnType, ...] = ()
+    merged: frozenset[str] = CHANGE_KINDS
 
     @property
     def source_columns(self) -> tuple[str, ...]:
@@ -230,6 +238,8 @@ class ToOne(msgspec.Struct, frozen=True, eq=False):
     read_by: for whom it exists. write_by: who of these may write it.
     description: what it means, for readers of the API.
     key_types: what the server finds out: the types of its columns, if they are other integers than the id.
+    is_enforced, may_dangle: what else it finds out: whether a foreign key refuses linkage to nothing, and whether a
+    stored key may lead to nothing.
     """
 
     name: str
@@ -249,6 +259,8 @@ class ToOne(msgspec.Struct, frozen=True, eq=False):
     description: str = ""
     columns: tuple[str, ...] = ()
     key_types: tuple[ColumnType, ...] = ()
+    is_enforced: bool = True
+    may_dangle: bool = False
 
     @property
     def is_to_many(self) -> bool:
@@ -354,7 +366,7 @@ def link_of(relationship: Relationship) -> Link | None:
 def inverse_link(link: Link) -> Link:
     """Return the link table seen from its other side."""
     types = {"source_types": link.target_types, "target_types": link.source_types}
-    return Link(link.table, source=link.target, target=link.source, schema=link.schema, **types)
+    return msgspec.structs.replace(link, source=link.target, target=link.source, **types)
 
 
 class Resource(msgspec.Struct, frozen=True, eq=False):

@@ -26,7 +26,7 @@ from querybuild.filters import fault
 from querybuild.planning.context import Context
 from querybuild.planning.filter_values import ReadValue, custom_reader, value_reader
 from querybuild.planning.plan import ColumnRef, Condition, CustomTest, Exists, Logic, Rows, Slot, Test
-from querybuild.planning.rowsets import hides, open_related, open_rows, with_conditions
+from querybuild.planning.rowsets import may_lack, open_related, open_rows, with_conditions
 from querybuild.query import FieldFilter, FilterNode, Group, Limits, RelationFilter
 
 MakeCondition = Callable[[ColumnRef], Condition | None]
@@ -206,12 +206,8 @@ class ConditionPlanner:
         return ColumnRef(rows.alias, self.catalog.id_of(rows.resource), rows)
 
     def holds_id(self, relationship: ToOne) -> bool:
-        """Return whether the row itself has the related id, which the request may see."""
-        return relationship.is_own_key and not self.hides(relationship)
-
-    def hides(self, relationship: Relationship) -> bool:
-        """Return whether the context may hide related rows."""
-        return hides(self.catalog.target(relationship), self.context)
+        """Return whether the row itself has the id of a related row that is there, and that the request may see."""
+        return relationship.is_own_key and not may_lack(relationship, self.catalog, self.context)
 
     def _exists(
         self,

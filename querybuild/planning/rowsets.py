@@ -91,6 +91,12 @@ def hides(resource: Resource, context: Context) -> bool:
     return resource.type in context.access.read
 
 
+def may_lack(relationship: Relationship, catalog: Catalog, context: Context) -> bool:
+    """Return whether a key may refer to a row that the context hides, or that is not there."""
+    own = own_key_of(relationship)
+    return (own is not None and own.may_dangle) or hides(catalog.target(relationship), context)
+
+
 def open_related(
     relationship: Relationship,
     resource: Resource,
@@ -118,9 +124,9 @@ def open_related(
 def open_key_rows(
     relationship: Relationship, resource: Resource, parent: str, catalog: Catalog, context: Context
 ) -> Rows | None:
-    """Return the rows that a key of the resource's rows refers to, if the context may hide some of them. The key of a
-    hidden row is null. parent: the alias of the resource's rows."""
-    if not hides(catalog.target(relationship), context):
+    """Return the rows that a key of the resource's rows refers to, if some of them may be hidden or missing. The key of
+    such a row is null. parent: the alias of the resource's rows."""
+    if not may_lack(relationship, catalog, context):
         return None
     return open_related(relationship, resource, parent, [KEY], catalog, context)
 

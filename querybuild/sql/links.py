@@ -53,6 +53,8 @@ class LinkStatements(msgspec.Struct, frozen=True):
 
     lock: locks the related rows, in the order of their ids. Returns (id, key or null), and whether the row may be
         updated, if there are rights.
+    leaving: finds the related rows whose links are removed one by one, if something can tell this from a removal of
+        all by one statement.
     detach: removes links.
     attach: creates links.
     is_detached, is_attached: check the result in a link table. They return a row if a link was not removed or created.
@@ -67,6 +69,7 @@ class LinkStatements(msgspec.Struct, frozen=True):
     is_attached: Statement | None = None
     is_referable: Statement | None = None
     find: Statement | None = None
+    leaving: Statement | None = None
 
 
 def compile_link(link: LinkWrite) -> LinkStatements:
@@ -155,9 +158,12 @@ def foreign_key_of(link: LinkWrite) -> Key:
 
 def _through(link: LinkWrite, through: Link) -> LinkStatements:
     """Return the statements for a link table."""
+    is_each = link.mode != "add" and "delete" not in through.merged
+    removed = msgspec.structs.replace(link, mode="remove") if is_each else link
     return LinkStatements(
         lock=None if link.mode == "remove" else _lock_linked(link),
-        detach=None if link.mode == "add" else _unlink(link, through),
+        leaving=_find_leaving(link, through) if is_each else None,
+        detach=None if link.mode == "add" else _unlink(removed, through),
         attach=None if link.mode == "remove" else _make_links(link, through),
         is_detached=None if link.mode == "add" else _find_left(link, through),
         is_attached=None if link.mode == "remove" else _find_missing(link, through),
@@ -186,6 +192,16 @@ def _find_left(link: LinkWrite, through: Link) -> Statement:
     """Compile `SELECT 1 FROM "post_tags" WHERE "post_id"=$1 AND "tag_id"<>ALL($2) LIMIT 1`"""
     binds, links = Binds(), link_table(through)
     query = PostgreSQLQuery.from_(links).select(1).limit(1)
+    return Statement(_leaving(query, link, through, binds).get_sql(), binds.slots)
+
+
+def _find_leaving(link: LinkWrite, through: Link) -> Statement:
+    """Compile `SELECT "tag_id" FROM "post_tags" WHERE "post_id"=$1 AND "tag_id"<>ALL($2) ORDER BY "tag_id"`"""
+    binds, links = Binds(), link_table(through)
+    target = _target_of(link, through)
+    query = (
+        PostgreSQLQuery.from_(links).select(shown_key(links.field, target)).orderby(*map(links.field, target.columns))
+    )
     return Statement(_leaving(query, link, through, binds).get_sql(), binds.slots)
 
 

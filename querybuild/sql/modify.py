@@ -74,6 +74,7 @@ class WriteStatements(msgspec.Struct, frozen=True):
     free_ids: find another id if a client has taken the one that the default returned.
     links: write the links.
     keeps_row: whether a trigger keeps the deleted row.
+    is_in_order: whether each of several writes must be done, and checked, before the next one.
     alone: `row` as the only statement of a transaction, if it is the whole write.
     pipelined: the statements of the whole write, if they can be sent without waiting for results
         (`pipelined_links.py`). The last one fails if they have not done it.
@@ -90,13 +91,14 @@ class WriteStatements(msgspec.Struct, frozen=True):
     free_ids: FreeIdStatements | None
     links: tuple[LinkStatements, ...]
     keeps_row: bool
+    is_in_order: bool
     alone: Statement | None = None
     pipelined: tuple[Statement, ...] = ()
 
     @property
     def is_repeatable(self) -> bool:
         """Whether writes of this shape can be executed as one batch of the statement `row`."""
-        is_more = self.owner or self.lock or self.links or self.keeps_row or self.is_limited
+        is_more = self.owner or self.lock or self.links or self.keeps_row or self.is_limited or self.is_in_order
         return self.row is not None and not is_more
 
 
@@ -135,6 +137,7 @@ def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements
         free_ids=_free_ids(plan, shown) if may_meet_taken_ids(plan) else None,
         links=tuple(compile_link(link) for link in plan.links),
         keeps_row=plan.kind == "delete" and plan.resource.soft_delete,
+        is_in_order=_is_in_order(plan),
     )
     if is_update and statements.lock is not None and not targets and shown is None:
         pipelined = compile_pipelined(plan, statements.lock, statements.links)
@@ -148,10 +151,24 @@ def _needs_transaction(plan: WritePlan, shown: Node | None) -> bool:
     """Return whether a write needs more than the statement of its row, or depends on other rows that it must lock."""
     if plan.links or plan.unchanged or plan.owner or any(one.target for one in plan.assignments):
         return True
-    if _locks_owner_first(plan):
+    if _locks_owner_first(plan) or may_be_ambiguous(plan):
         return True
     rows = [plan.rows, plan.checked, None if shown is None else shown.rows]
     return (shown is not None and bool(shown.targets)) or any(one is not None and decides_again(one) for one in rows)
+
+
+def may_be_ambiguous(plan: WritePlan) -> bool:
+    """Return whether several rows may have the id of the written row. Then nothing must be written."""
+    return plan.kind != "create" and not plan.resource.abilities.has_unique_ids
+
+
+def _is_in_order(plan: WritePlan) -> bool:
+    """Return whether each of several writes must be done before the next one: its rows are counted, or what it leaves
+    is checked, and the next write might change this."""
+    if may_be_ambiguous(plan):
+        return True
+    checked = plan.checked
+    return checked is not None and (decides_again(checked) or plan.kind not in plan.resource.abilities.merged)
 
 
 def _locks_owner_first(plan: WritePlan) -> bool:
@@ -196,7 +213,10 @@ def _inserted(plan: WritePlan, rows: Sequence[Sequence[Term]]) -> Any:
 
 
 def rows_together(plan: WritePlan) -> list[int]:
-    """Return how many rows one INSERT may write, the most first and one last: 40, 6 and 1 of 8 columns."""
+    """Return how many rows one statement may write, the most first and one last: 40, 6 and 1 of 8 columns. It is always
+    one if something can tell several rows from one after the other."""
+    if plan.kind != "create" or "create" not in plan.resource.abilities.merged:
+        return [1]
     sizes, size = [], VALUES_TOGETHER // max(1, len(plan.assignments))
     while size > 1:
         sizes.append(size)

@@ -21,8 +21,9 @@ from querybuild.planning.counting import References
 from server.schema.comparing.keys import with_key_types
 from server.schema.comparing.resources import resource_faults
 from server.schema.fault import Fault
-from server.schema.live_abilities import with_abilities
+from server.schema.abilities.tables import with_abilities
 from server.schema.live_constants import constant_faults
+from server.schema.abilities.foreign_keys import with_foreign_keys
 from server.schema.live_functions import read_functions
 from server.schema.live_ids import UnenforcedKeys, find_unenforced_keys, format_warnings
 from server.schema.live_limits import Limits, read_limits, rule_faults
@@ -61,7 +62,6 @@ class LiveSchema(msgspec.Struct, frozen=True):
     views: schema and name of a view, as declared -> the columns of tables that it shows.
     references: foreign keys of declared relationships by which counting is faster.
     limits: the limits in the types of columns.
-    quiet: schema and name of the tables, as declared, where an UPDATE of no rows does nothing.
     plans_depend_on_role: whether the plan for a statement of one role must not be used for another one.
     """
 
@@ -75,7 +75,6 @@ class LiveSchema(msgspec.Struct, frozen=True):
     views: Mapping[QualifiedName, ShownColumns] = {}
     references: References = frozenset()
     limits: Limits = {}
-    quiet: frozenset[QualifiedName] = frozenset()
     plans_depend_on_role: bool = False
 
 
@@ -111,11 +110,11 @@ async def read_live_schema(
         connection, catalog, lambda sql: trial.prepare(sql, is_explained=False), has_roles=bool(roles)
     )
     faults += wrong
+    unenforced_keys = await find_unenforced_keys(connection, catalog, found.tables)
     if not faults:
-        catalog = await _with_live_facts(connection, catalog, found.tables, functions, terms)
+        catalog = await _with_live_facts(connection, catalog, found, functions, terms, unenforced_keys)
     limits = await read_limits(connection, catalog, found.tables)
     faults = faults or rule_faults(catalog, limits) or await constant_faults(connection, catalog)
-    unenforced_keys = await find_unenforced_keys(connection, catalog, found.tables)
     return LiveSchema(
         faults=tuple(faults),
         warnings=(*format_warnings(unenforced_keys), *await policy_warnings(connection, found.known_oids, roles)),
@@ -125,7 +124,6 @@ async def read_live_schema(
         constraints=found.constraints,
         referenced=found.referenced,
         views=found.views,
-        quiet=frozenset(name for name, table in found.tables.items() if table is not None and table.is_quiet),
         partitions=found.partitions,
         references=await read_references(connection, catalog, found.oids),
         plans_depend_on_role=await plans_depend_on_role(connection, roles),
@@ -180,15 +178,18 @@ def _has_id(resource: Resource, table: Table | None) -> bool:
 async def _with_live_facts(
     connection: asyncpg.Connection[Any],
     catalog: Catalog,
-    found: FoundTables,
+    found: _Found,
     functions: Sequence[Function],
     terms: TermTypes,
+    unenforced_keys: UnenforcedKeys,
 ) -> Catalog:
     """Return the Catalog with what only the database knows: types, what can be done with tables, signatures."""
-    resources = await with_live_types(connection, catalog.resources, found, terms)
-    resources = await with_live_enums(connection, resources, found)
-    resources = with_key_types(resources, found)
-    resources = await with_abilities(connection, resources, found)
+    tables = found.tables
+    resources = await with_live_types(connection, catalog.resources, tables, terms)
+    resources = await with_live_enums(connection, resources, tables)
+    resources = with_key_types(resources, tables)
+    resources = await with_foreign_keys(connection, resources, tables, found.views)
+    resources = await with_abilities(connection, resources, tables, unenforced_keys)
     return catalog.with_resources(resources, functions or None)
 
 

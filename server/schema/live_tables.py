@@ -92,9 +92,6 @@ SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name, c.relkind::te
        c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid) AS has_children,
        EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D'
                AND t.tgtype & 1 = 1 AND t.tgtype & 4 = 4 AND t.tgtype & 66 <> 0) AS has_before_insert_trigger,
-       c.relkind IN ('r', 'p') AND NOT EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid)
-       AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgtype & 1 = 0 AND t.tgtype & 16 = 16)
-           AS is_quiet,
        c.relkind <> 'r' OR c.relrowsecurity OR EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid)
        OR EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid)
        OR EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgenabled <> 'D' AND t.tgtype & 3 = 3)
@@ -184,8 +181,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     key of RELATION_KINDS. partition_key: the columns that every unique index must include; None if there can be none.
     allowed_writes: the bits of the writes that it allows. writes_without_returning: those of them that return no rows.
     may_lock: whether the role may lock its rows. has_children: whether other tables inherit from it.
-    has_before_insert_trigger: whether a trigger may change each new row before it is written. is_quiet: whether an
-    UPDATE of no rows does nothing: it has no triggers for whole statements, and no rules. cancels_writes: whether a
+    has_before_insert_trigger: whether a trigger may change each new row before it is written. cancels_writes: whether a
     trigger, a rule or a policy may cancel the write of a row."""
 
     oid: int
@@ -203,7 +199,6 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     may_lock: bool
     has_children: bool
     has_before_insert_trigger: bool
-    is_quiet: bool
     cancels_writes: bool
 
     @property

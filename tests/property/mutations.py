@@ -59,7 +59,7 @@ def mutate(mutation: str) -> None:
         return msgspec.structs.replace(rows, criteria=())
 
     _patch(mutation, "open_rows", (rowsets, conditions), without_criteria, {"rowsets.py"})
-    _patch(mutation, "hides", (conditions,), lambda _: False, set())
+    _patch(mutation, "may_lack", (conditions,), lambda _: False, set())
     # Refused writes do not depend on rows: the tests of writes in tests/http/ have them.
     _patch(mutation, "check_read", (engine.Engine,), None, set())
     _patch(mutation, "view_of", (engine.Engine,), None, {"identifying.py"})

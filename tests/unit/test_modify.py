@@ -127,6 +127,7 @@ def test_delete() -> None:
         free_ids=None,
         links=(),
         keeps_row=False,
+        is_in_order=False,
         alone=statements.alone,
     )
 

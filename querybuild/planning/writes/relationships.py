@@ -107,8 +107,10 @@ def _link(draft: Draft, relationship: Relationship, linkage: LinkageChange) -> N
         if not ids and (linkage.identifiers or not own.nullable):
             return  # It has its error already.
         slot = draft.slot(next(iter(ids), None), next(iter(ids.values()), linkage.pointer))
-        # A key that refers to other columns than the id is looked up, so its row must be there.
-        facts = {"owner": locked_owner(draft, own), "target": rows if rows.criteria or own.references else None}
+        # A key that refers to other columns than the id is looked up, so its row must be there. So must it be if no
+        # foreign key checks this.
+        is_checked = bool(rows.criteria or own.references or not own.is_enforced)
+        facts = {"owner": locked_owner(draft, own), "target": rows if is_checked else None}
         draft.assignments += assigned_key(own, slot, draft.values[slot], draft.resource, draft.catalog, **facts)
     else:
         slot = draft.slot(list(ids), linkage.pointer)

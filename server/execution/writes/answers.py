@@ -89,8 +89,8 @@ class ReadBack(Answer[tuple[Any, ReadResult | None]]):
         self._read = read
         self._engine = engine
         self._context = context
-        # Custom code may write after the row's own statement.
-        is_returned = read.ready.is_one_row and not write.is_hooked
+        # Custom code and triggers may write after the row's own statement.
+        is_returned = read.ready.is_one_row and not write.is_hooked and _is_returned(write)
         self._node = node = read.plan.node if is_returned else None
         self._may_be_hidden = hides(write.resource, context)
         self.is_sure = node is not None and not node.computed and engine.has_room_for_rows
@@ -138,6 +138,11 @@ class ReadBack(Answer[tuple[Any, ReadResult | None]]):
         return result
 
 
+def _is_returned(write: PreparedWrite) -> bool:
+    """Return whether the row stays as the statement that writes it returns it."""
+    return write.change.kind in write.resource.abilities.returned
+
+
 def _is_small_page(read: PreparedRead, engine: Engine) -> bool:
     """Return whether one statement reads linkage that is not empty, and whether its document cannot fail."""
     plan, page, id_type = read.plan, read.page, read.plan.node.resource.id.key.types[0]
@@ -161,14 +166,16 @@ class Objects(Answer[list[bytes | None]]):
         self._bares = [engine.encoders.bare(write.resource) for write in writes]
         self.begin()
         bares = set(self._bares)
-        is_returned = all(bare.is_returned and not bare.node.computed for bare in bares)
+        is_returned = all(bare.is_returned and not bare.node.computed for bare in bares) and all(
+            write.change.kind == "delete" or _is_returned(write) for write in writes
+        )
         # A row that may not be read is not in the answer.
         self._has_hidden = any(hides(bare.node.resource, context) for bare in bares)
         self.is_sure = is_returned and not self._has_hidden and engine.has_room_for_rows
 
     def shown(self, index: int) -> Node | None:
         bare = self._bares[index]
-        is_shown = bare.is_returned and not self._has_hidden and self.writes[index].change.kind != "delete"
+        is_shown = bare.is_returned and not self._has_hidden and _is_returned(self.writes[index])
         return bare.node if is_shown else None
 
     def begin(self) -> None:

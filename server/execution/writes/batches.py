@@ -15,6 +15,7 @@ import msgspec
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.plan import Node, Values
 from querybuild.planning.rows import Row
+from querybuild.planning.writes.write_plan import WritePlan
 from querybuild.query import Lid
 from querybuild.sql.modify import Create, WriteStatements
 from querybuild.sql.statement import Statement
@@ -70,11 +71,29 @@ def single_statement(
     planned = [write.planned for write in writes if write.planned is not None and not write.is_hooked]
     if len(planned) < len(writes) or any(write.resource.hooks.after_commit is not None for write in writes):
         return None
-    if any(one.plan.kind != "create" or one.plan.checked or one.agreements for one in planned):
+    if any(one.plan.checked or one.agreements or not _is_merged(one.plan) for one in planned) or _refers_ahead(planned):
         return None
     if any(engine.statements.of_write(one.plan, None).alone is None for one in planned):
         return None
     return _together(writes, planned, shown, engine)
+
+
+def _is_merged(plan: WritePlan) -> bool:
+    """Return whether a create may be one of several in a statement."""
+    return plan.kind == "create" and "create" in plan.resource.abilities.merged
+
+
+def _refers_ahead(planned: Sequence[PlannedWrite]) -> bool:
+    """Return whether a create may refer to the id that a later one brings along. One after the other this is refused,
+    and a single statement would allow it."""
+    keys: set[Any] = set()
+    for one in planned:
+        plan, values = one.plan, one.values
+        if plan.id_slot is not None and values[plan.id_slot] in keys:
+            return True
+        sent = [values[each.slot] for each in plan.assignments if each.key is not None and each.slot != plan.id_slot]
+        keys.update([value for value in sent if value is not None])
+    return False
 
 
 def _alone(write: PreparedWrite, shown: Node | None, engine: Engine, context: Values) -> Single | None:
@@ -91,10 +110,10 @@ def _alone(write: PreparedWrite, shown: Node | None, engine: Engine, context: Va
 
 def _pipelined(planned: PlannedWrite, statements: Sequence[Statement], engine: Engine) -> Single | None:
     """Return the statements of a write of a to-many that are sent together, or None if its values have no text, or if
-    an UPDATE of no rows might do something: in a transaction it is left out."""
+    its rows must be written one after the other."""
     plan, [link] = planned.plan, planned.plan.links
     wanted = planned.values[link.slot]
-    if not wanted or (link.target.schema, link.target.table) not in engine.schema.quiet:
+    if not wanted or "update" not in link.target.abilities.merged:
         return None
     assert plan.id_slot is not None
     row_id = planned.values[plan.id_slot]
@@ -132,14 +151,19 @@ def _together(
 
 def batches(writes: Sequence[PreparedWrite]) -> Iterator[list[PreparedWrite]]:
     """Group consecutive writes of one resource and one kind, which hooks get as a list. No write of a batch uses a lid
-    that the same batch defines, and no two write the same row."""
+    that the same batch defines, and no two write the same row. If triggers may change the written row, it has to be
+    read before the next write, so the write is a batch of its own. The hooks of a resource get their list all the
+    same."""
     batch: list[PreparedWrite] = []
     defined: set[Lid] = set()
     written: set[str | Lid] = set()
     ids: dict[Lid, str] = {}
     for write in writes:
         identity = _identity(write, ids)
-        if batch and (identity in written or uses_lid(write.change, defined) or not _is_same_kind(batch[0], write)):
+        is_next = _is_read_next(write)
+        if batch and (
+            is_next or identity in written or uses_lid(write.change, defined) or not _is_same_kind(batch[0], write)
+        ):
             yield batch
             batch, defined, written = [], set(), set()
         batch.append(write)
@@ -162,7 +186,14 @@ def alike(planned: Sequence[PlannedWrite]) -> Iterator[list[PlannedWrite]]:
 
 def is_batch(group: Sequence[PlannedWrite], statements: WriteStatements) -> bool:
     """Whether writes with the same plan are sent as one batch."""
-    return len(group) > 1 and statements.is_repeatable and not any(write.agreements for write in group)
+    if len(group) == 1 or not statements.is_repeatable or any(write.agreements for write in group):
+        return False
+    return group[0].plan.kind != "create" or not _refers_ahead(group)
+
+
+def _is_read_next(write: PreparedWrite) -> bool:
+    kind = write.change.kind
+    return kind != "delete" and kind not in write.resource.abilities.returned and not write.is_hooked
 
 
 def _identity(write: PreparedWrite, ids: dict[Lid, str]) -> str | Lid:

@@ -17,13 +17,14 @@ from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.rows import Row
 from querybuild.planning.writes.write_plan import LinkWrite
 from querybuild.principal import Principal
+from querybuild.query import ChangeKind
 from querybuild.sql.links import LinkStatements
 from querybuild.sql.statement import Statement
 from serializers.pointers import slot_pointer
 from server.errors import Conflict
 from server.execution.arguments import Arguments, repeated
 from server.execution.refusals import not_written
-from server.execution.writes.locks import fetch_locked
+from server.execution.writes.locks import fetch_locked, repeated_id
 from server.postgres.connection import Connection
 
 
@@ -42,6 +43,12 @@ class LinkTask(msgspec.Struct, frozen=True, eq=False):
         """Return the values of a statement. leaving: the ids of the related rows that lose their key."""
         return self.sent.of(statement, keys=leaving, row=self.row_id)
 
+    def naming(self, ids: Sequence[Any]) -> LinkTask:
+        """Return the task as if the document named these related rows."""
+        sent, slot = self.sent, self.link.slot
+        request = (*sent.request[:slot], ids, *sent.request[slot + 1 :])
+        return msgspec.structs.replace(self, sent=Arguments(request, sent.context, sent.path))
+
 
 async def write_link(task: LinkTask, rows: Sequence[Row] | None, check: Callable[[], None]) -> list[Any]:
     """Write one link. rows: the related rows, as the statement `lock` returns them, if they are locked already. check:
@@ -51,46 +58,88 @@ async def write_link(task: LinkTask, rows: Sequence[Row] | None, check: Callable
     wanted: list[Any] = sent.request[link.slot]
     is_linked = link_of(link.relationship) is not None
     if not is_linked:
-        request = (*sent.request[: link.slot], repeated(wanted), *sent.request[link.slot + 1 :])
-        task = msgspec.structs.replace(task, sent=Arguments(request, sent.context, sent.path))
+        task = task.naming(repeated(wanted))
     if rows is None:
         lock = task.statements.lock
         rows = [] if lock is None else await fetch_locked(task.connection, lock, task.values_of(lock))
     check()
+    if not link.target.abilities.has_unique_ids:
+        _check_unique(task.write, link, rows)
     if link.mode != "remove":
         _check_exists(task.write, link, wanted, {row[0] for row in rows})
     return await (_write_rows(task, wanted) if is_linked else _write_keys(task, wanted, rows))
 
 
-async def _write_rows(task: LinkTask, wanted: Sequence[Any]) -> list[Any]:
+class _Step(msgspec.Struct, frozen=True, eq=False):
+    """A statement that changes the keys of some related rows. ids: of these rows. leaving: the same, repeated, if they
+    lose their key."""
+
+    task: LinkTask
+    statement: Statement
+    ids: Sequence[Any]
+    leaving: Sequence[Any] = ()
+
+
+async def _write_rows(task: LinkTask, wanted: list[Any]) -> list[Any]:
     """Remove and create rows of a link table. These are not locked, so it is not known whether links will be
     removed."""
-    statements = task.statements
-    if statements.detach is not None:
+    statements, through = task.statements, link_of(task.link.relationship)
+    assert through is not None
+    if statements.detach is not None and statements.leaving is not None:
+        await _unlink_each(task, statements.detach, statements.leaving)
+    elif statements.detach is not None:
         await _change_links(task, statements.detach, statements.is_detached, None)
-    if statements.attach is not None and wanted:
-        await _change_links(task, statements.attach, statements.is_attached, len(wanted))
+    if statements.attach is not None:
+        for ids in _together(wanted, through.merged, "create"):
+            await _change_links(task.naming(ids), statements.attach, statements.is_attached, len(ids))
     return []
 
 
-async def _write_keys(task: LinkTask, wanted: Sequence[Any], rows: Sequence[Row]) -> list[Any]:
+def _together(ids: list[Any], merged: frozenset[str], kind: ChangeKind) -> list[list[Any]]:
+    """Return the ids of the rows that each statement writes: all of them, or one if something can tell it."""
+    if not ids:
+        return []
+    return [ids] if kind in merged else [[one] for one in ids]
+
+
+async def _unlink_each(task: LinkTask, detach: Statement, leaving: Statement) -> None:
+    """Remove links one by one. Raises NotWritten if a trigger keeps one of them."""
+    for _ in range(2):
+        rows = await task.connection.fetch(leaving.sql, *task.values_of(leaving))
+        if not rows:
+            return
+        for row in rows:
+            one = task.naming([row[0]])
+            await task.connection.execute(detach.sql, *one.values_of(detach))
+    check = task.statements.is_detached
+    if check is not None and await _is_there(task, check):
+        raise not_written(task.write, slot_pointer(task.write, task.link.slot))
+
+
+async def _write_keys(task: LinkTask, wanted: list[Any], rows: Sequence[Row]) -> list[Any]:
     """Change keys of the related rows, which are locked. Returns the ids of those that change."""
     write, link, detach, attach = task.write, task.link, task.statements.detach, task.statements.attach
     named = frozenset(wanted)
     leaving = [row[0] for row in rows if _leaves(link, row, task.row_id, named)]
-    joining = [row[0] for row in rows if row[1] != task.row_id and row[0] in named] if link.mode != "remove" else []
+    linked = {row[0] for row in rows if row[1] == task.row_id}
+    joining = [one for one in wanted if one not in linked] if link.mode != "remove" else []
     if link.rows.rights:
         _check_rights(write, link, rows, frozenset(leaving + joining), task.principal)
     if leaving and not link.is_detachable:
         raise _required_link(write, link, leaving)
-    keys, detached = repeated(leaving), None
-    if detach is not None and leaving and joining:
-        detached = await task.connection.pipeline(detach.sql, task.values_of(detach, keys))
-    elif detach is not None and leaving:
-        await _change_links(task, detach, None, len(leaving), keys)
-    if attach is not None and joining:
-        await _change_links(task, attach, None, len(joining))
-    if detached is not None and detached.count != len(leaving):
+    merged = link.target.abilities.merged
+    steps = [_Step(task, detach, ids, repeated(ids)) for ids in _together(leaving, merged, "update") if detach]
+    steps += [_Step(task.naming(repeated(ids)), attach, ids) for ids in _together(joining, merged, "update") if attach]
+    sent = [
+        (
+            await task.connection.pipeline(one.statement.sql, one.task.values_of(one.statement, one.leaving)),
+            len(one.ids),
+        )
+        for one in steps[:-1]
+    ]
+    for one in steps[-1:]:
+        await _change_links(one.task, one.statement, None, len(one.ids), one.leaving)
+    if any(statement.count != expected for statement, expected in sent):
         raise not_written(write, slot_pointer(write, link.slot))
     await _check_left(task, named)
     return leaving + joining
@@ -134,6 +183,16 @@ async def _change_links(
 
 async def _is_there(task: LinkTask, statement: Statement) -> bool:
     return await task.connection.fetchval(statement.sql, *task.values_of(statement)) is not None
+
+
+def _check_unique(write: PlannedWrite, link: LinkWrite, rows: Sequence[Row]) -> None:
+    """Check that no two of the related rows have the same id. Raises AmbiguousIds."""
+    seen: set[Any] = set()
+    pointers = dict(zip(write.values[link.slot], write.item_pointers[link.slot], strict=True))
+    for row in rows:
+        if row[0] in seen:
+            raise repeated_id(row[0], pointers.get(row[0], slot_pointer(write, link.slot)))
+        seen.add(row[0])
 
 
 def _check_exists(write: PlannedWrite, link: LinkWrite, wanted: Sequence[Any], existing: set[Any]) -> None:

@@ -17,7 +17,7 @@ from querybuild.planning.writes.write_locks import RelatedRow, rows_to_lock
 from querybuild.planning.writes.write_plan import LockStrength
 from querybuild.sql.statement import Statement
 from server.engine import Engine
-from server.errors import NotWritten
+from server.errors import AmbiguousIds, NotWritten
 from server.postgres.connection import Connection
 
 _OF_POLICY = "a policy hides the row from an UPDATE. Nothing was written."
@@ -31,11 +31,31 @@ async def fetch_locked(connection: Connection, statement: Statement, values: Seq
     return await connection.fetch(statement.sql, *values)
 
 
-async def fetch_locked_row(connection: Connection, statement: Statement, values: Sequence[Any]) -> Row | None:
-    """Return the same for one row, or None if there is none."""
+async def fetch_locked_row(
+    connection: Connection, statement: Statement, values: Sequence[Any], pointer: str | None = None
+) -> Row | None:
+    """Return the same for one row, or None if there is none. pointer: to its id in the document. Raises
+    AmbiguousIds."""
     if statement.decides_again:
         await connection.fetchrow(statement.sql, *values)
-    return await connection.fetchrow(statement.sql, *values)
+    return await fetch_only(connection, statement, values, pointer)
+
+
+async def fetch_only(
+    connection: Connection, statement: Statement, values: Sequence[Any], pointer: str | None = None
+) -> Row | None:
+    """Return the row that a statement finds or writes by its id, or None if there is none. pointer: to the id in the
+    document. Raises AmbiguousIds, so that nothing is written, if there are several."""
+    rows = await connection.fetch_at_most(statement.sql, values, 2)
+    if len(rows) > 1:
+        raise repeated_id(rows[0][0], pointer)
+    return rows[0] if rows else None
+
+
+def repeated_id(id_value: Any, pointer: str | None) -> AmbiguousIds:
+    """Return the error for a write of a row whose id several rows have. pointer: to the id in the document."""
+    detail = f"Several rows have the id {id_value}, so nothing was written."
+    return AmbiguousIds(f"{detail} Whoever runs the server finds them by `waterspout check`.", pointer=pointer)
 
 
 async def lock_rows(connection: Connection, engine: Engine, context: Values, writes: Iterable[PlannedWrite]) -> None:

@@ -32,6 +32,7 @@ from serializers.resource_objects import shown_values
 from server.errors import NotWritten
 from server.execution.arguments import Arguments
 from server.execution.refusals import not_written
+from server.execution.writes.locks import fetch_only
 from server.postgres.connection import Connection
 
 
@@ -151,7 +152,7 @@ async def decide(
         if await connection.fetchval(there.sql, *values) is None:
             return AbsentRow(write, there, values)
         # Another client may have created the row after the statement. The second one sees it.
-        row = await connection.fetchrow(statement.sql, *sent.of(statement))
+        row = await fetch_only(connection, statement, sent.of(statement), write.id_pointer)
         if row is not None and row[0] is not None:
             return WrittenRow(row[0], row)
     return CancelledWrite(write)

@@ -22,7 +22,7 @@ from server.execution.arguments import Arguments
 from server.execution.refusals import translate_write_error
 from server.execution.writes.free_ids import insert_with_free_id
 from server.execution.writes.links import LinkTask, write_link
-from server.execution.writes.locks import fetch_locked, fetch_locked_row
+from server.execution.writes.locks import fetch_locked, fetch_locked_row, fetch_only, repeated_id
 from server.execution.writes.outcomes import (
     AbsentRow,
     ChangedRow,
@@ -141,7 +141,7 @@ class _Sequence:
         if not (self._statements.has_rights or self._plan.unchanged or lock.decides_again):
             self._locked = await self._connection.pipeline(lock.sql, self._sent.of(lock))
             return None
-        locked = await fetch_locked_row(self._connection, lock, self._sent.of(lock))
+        locked = await fetch_locked_row(self._connection, lock, self._sent.of(lock), self._write.id_pointer)
         if locked is None:
             return self._absent()
         unwritten = check_row(self._write, self._statements, locked)
@@ -154,10 +154,15 @@ class _Sequence:
             self._check_locked()
 
     def _check_locked(self) -> None:
-        """Check that there is a row, if the statement that locks it was pipelined. Raises Missing."""
+        """Check that there is one row, if the statement that locks it was pipelined. Raises Missing, AmbiguousIds."""
         locked = self._locked
-        if locked is not None and locked.tag is not None and not locked.count:
+        if locked is None or locked.tag is None:
+            return
+        if not locked.count:
             raise Missing(self._absent())
+        if locked.count > 1:
+            assert self._plan.id_slot is not None
+            raise repeated_id(self._sent.request[self._plan.id_slot], self._write.id_pointer)
 
     def _absent(self) -> AbsentRow:
         """Return the outcome if the row could not be locked. A policy may allow that it is read all the same, which
@@ -175,12 +180,13 @@ class _Sequence:
         is_itself = plan.kind == "create" and plan.id_slot is not None and values[plan.id_slot] == key
         if key is None or (is_itself and target.resource is plan.resource):
             return
-        found = await fetch_locked_row(self._connection, target.lock, self._sent.of(target.lock))
+        pointer = slot_pointer(self._write, target.slot)
+        found = await fetch_locked_row(self._connection, target.lock, self._sent.of(target.lock), pointer)
         self._check_locked()
         if found is None:
-            raise related_not_found(target.resource.type, str(key), slot_pointer(self._write, target.slot))
+            raise related_not_found(target.resource.type, str(key), pointer)
         if target.is_looked_up and not found[1]:
-            raise unreferable(target.resource.type, str(key), slot_pointer(self._write, target.slot))
+            raise unreferable(target.resource.type, str(key), pointer)
 
     async def _write_row(self, row_id: Any) -> Outcome:
         """Run the statement of the row. A row that a trigger deletes and keeps is not returned."""
@@ -188,14 +194,14 @@ class _Sequence:
         statement, there, free_ids = statements.row, statements.there, statements.free_ids
         assert statement is not None
         if statements.keeps_row and there is not None:
-            found = await connection.fetchrow(there.sql, *sent.of(there))
+            found = await fetch_only(connection, there, sent.of(there), self._write.id_pointer)
             if (unwritten := check_row(self._write, statements, found)) is not None:
                 return unwritten
             await connection.execute(statement.sql, *sent.of(statement))
             return WrittenRow(row_id, None)
         row = None
         if free_ids is None or not self._is_sequence_exhausted:
-            row = await connection.fetchrow(statement.sql, *sent.of(statement))
+            row = await fetch_only(connection, statement, sent.of(statement), self._write.id_pointer)
         if row is None and free_ids is not None:
             row = await insert_with_free_id(
                 connection, self._plan, sent, statement, free_ids, is_sequence_exhausted=self._is_sequence_exhausted

@@ -288,7 +288,7 @@ class Transaction:
         """Return the row of each write. One statement creates several new rows."""
         rows: list[Row] = []
         begin = 0
-        for size in rows_together(plan) if plan.kind == "create" else (1,):
+        for size in rows_together(plan):
             end = len(values) - (len(values) - begin) % size
             if begin < end:
                 sql = statement.sql if size == 1 else self.engine.statements.of_rows(plan, size, shown)

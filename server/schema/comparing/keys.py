@@ -64,12 +64,15 @@ def with_key_types(resources: Sequence[Resource], found: FoundTables) -> list[Re
     by_type = {resource.type: resource for resource in resources}
     changed: list[Resource] = []
     for resource in resources:
-        relationships = tuple(
-            [_with_types(one, resource, by_type[one.target], found) for one in resource.relationships]
-        )
-        is_same = all(map(operator.is_, relationships, resource.relationships))
-        changed.append(resource if is_same else msgspec.structs.replace(resource, relationships=relationships))
+        relationships = [_with_types(one, resource, by_type[one.target], found) for one in resource.relationships]
+        changed.append(with_relationships(resource, relationships))
     return changed
+
+
+def with_relationships(resource: Resource, relationships: Sequence[Relationship]) -> Resource:
+    """Return the resource with these relationships. It is the same object if all of them are the same."""
+    is_same = all(map(operator.is_, relationships, resource.relationships))
+    return resource if is_same else msgspec.structs.replace(resource, relationships=tuple(relationships))
 
 
 def _with_types(relationship: Relationship, resource: Resource, target: Resource, found: FoundTables) -> Relationship:

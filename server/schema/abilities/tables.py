@@ -12,11 +12,14 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from querybuild.declarations.resource import Resource, TableAbilities
+from querybuild.declarations.resource import Relationship, Resource, TableAbilities, link_of
 from querybuild.declarations.terms import quote_ident
+from server.schema.comparing.keys import with_relationships
 from server.schema.comparing.privileges import written_columns
+from server.schema.live_ids import UnenforcedKeys
 from server.schema.live_statements import Trial, is_gone
-from server.schema.live_tables import INSERT, UPDATE, FoundTables, Table
+from server.schema.live_tables import INSERT, UPDATE, FoundTables, QualifiedName, Table
+from server.schema.abilities.side_effects import SideEffects, read_side_effects
 
 _CANNOT = (
     asyncpg.FeatureNotSupportedError,
@@ -28,7 +31,10 @@ _CANNOT = (
 
 
 async def with_abilities(
-    connection: asyncpg.Connection[Any], resources: Sequence[Resource], found: FoundTables
+    connection: asyncpg.Connection[Any],
+    resources: Sequence[Resource],
+    found: FoundTables,
+    unenforced_keys: UnenforcedKeys,
 ) -> list[Resource]:
     """Return the resources with what PostgreSQL can do with their tables. found: these tables."""
     tables = {one: table for one in resources if (table := found[one.schema, one.table]) is not None}
@@ -38,14 +44,37 @@ async def with_abilities(
     no_conflicts = await _refused(connection, conflicts)
     same = await _same_columns(connection, {one: table for one, table in tables.items() if table.kind == "v"})
     cancels = {one: one not in tables or tables[one].cancels_writes for one in resources}
+    oids = {name: table.oid for name, table in found.items() if table is not None}
+    side_effects = await read_side_effects(connection, list(oids.values()))
+    by_name = {name: side_effects[oid] for name, oid in oids.items()}
+    nothing = SideEffects()
     abilities = {
-        one: TableAbilities(one not in no_locks, one not in no_conflicts, same.get(one, ()), cancels[one])
+        one: TableAbilities(
+            locks_rows=one not in no_locks,
+            has_conflicts_of_id=one not in no_conflicts,
+            same_columns=same.get(one, ()),
+            cancels_writes=cancels[one],
+            merged=by_name.get((one.schema, one.table), nothing).merged,
+            returned=by_name.get((one.schema, one.table), nothing).returned,
+            has_unique_ids=(one.type, "") not in unenforced_keys,
+        )
         for one in resources
     }
     return [
-        one if one.abilities == abilities[one] else msgspec.structs.replace(one, abilities=abilities[one])
+        with_relationships(
+            one if one.abilities == abilities[one] else msgspec.structs.replace(one, abilities=abilities[one]),
+            [_with_merged(relationship, by_name) for relationship in one.relationships],
+        )
         for one in resources
     ]
+
+
+def _with_merged(relationship: Relationship, by_name: Mapping[QualifiedName, SideEffects]) -> Relationship:
+    """Return the relationship, with what can tell how the rows of its link table are written."""
+    link = link_of(relationship)
+    if link is None or (effects := by_name.get((link.schema, link.table))) is None or link.merged == effects.merged:
+        return relationship
+    return msgspec.structs.replace(relationship, through=msgspec.structs.replace(link, merged=effects.merged))
 
 
 def _lock(resource: Resource, table: Table) -> str:
