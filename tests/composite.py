@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import msgspec
+
 from waterspout import INT, TEXT, Attribute, Catalog, Id, Link, Resource, ToMany, ToOne
 
 DDL = """
@@ -144,6 +146,22 @@ TAG = Resource(
 )
 
 CATALOG = Catalog([ORDER, LINE, CHECK, RETURN, LABEL, TAG])
+
+
+def without(*names: tuple[str, str]) -> Catalog:
+    """Return the catalog without these relationships, each a type and a name."""
+    return Catalog(
+        [
+            msgspec.structs.replace(
+                one, relationships=tuple([each for each in one.relationships if (one.type, each.name) not in names])
+            )
+            for one in CATALOG.resources
+        ]
+    )
+
+
+FREE_RETURNS = without(("order", "returns"), ("return", "order"))
+"""Returns that may be linked to any line: none of their other relationships has a column of this key."""
 
 ROWS = r"""
 INSERT INTO shop.orders (name) VALUES ('first'), ('second');

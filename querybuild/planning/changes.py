@@ -34,6 +34,7 @@ from querybuild.planning.context import Context, View, assigned_target
 from querybuild.planning.plan import Values
 from querybuild.planning.rowsets import open_checked, open_written
 from querybuild.planning.writes.draft import Draft
+from querybuild.planning.writes.implied import plan_implied
 from querybuild.planning.writes.linkage import written_relationships
 from querybuild.planning.writes.relationships import locked_owner, plan_owner, plan_relationships
 from querybuild.planning.writes.shared_columns import (
@@ -92,6 +93,8 @@ def plan_write(
         _missing(draft)
     owner = None if change.owner is None else plan_owner(draft, change.owner)
     _check_columns(draft, id_slot)
+    if len(errors) == known:
+        plan_implied(draft)
     if is_create and len(errors) == known:
         _assign_by_rules(draft)
     return _planned(draft, id_slot, owner)
@@ -106,6 +109,8 @@ def _planned(draft: Draft, id_slot: int | None, owner: OwnerRow | None) -> Plann
         assignments=tuple(draft.assignments),
         links=tuple(draft.links),
         unchanged=tuple(draft.unchanged),
+        kept=tuple(draft.kept),
+        implied=tuple(draft.implied),
         owner=owner,
         checked=open_checked(draft.resource, draft.context, draft.change.kind),
     )

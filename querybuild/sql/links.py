@@ -58,6 +58,8 @@ class LinkStatements(msgspec.Struct, frozen=True):
     detach: removes links.
     attach: creates links.
     is_detached, is_attached: check the result in a link table. They return a row if a link was not removed or created.
+    changed: returns the ids of the related rows in which columns would change that the link must keep. None if there
+        are no such columns.
     find: returns what `lock` returns, without locks, if PostgreSQL may refuse to lock related rows that can be read.
     is_referable: returns a row if the owner has values in the columns that the keys refer to. None if these are its id.
     """
@@ -70,6 +72,7 @@ class LinkStatements(msgspec.Struct, frozen=True):
     is_referable: Statement | None = None
     find: Statement | None = None
     leaving: Statement | None = None
+    changed: Statement | None = None
 
 
 def compile_link(link: LinkWrite) -> LinkStatements:
@@ -85,6 +88,7 @@ def _foreign_key(link: LinkWrite) -> LinkStatements:
         detach=None if link.mode == "add" else _detach(link),
         attach=None if link.mode == "remove" else _attach(link),
         is_referable=None if link.mode == "remove" else _is_referable(link),
+        changed=_find_changed(link) if link.mode != "remove" and link.kept else None,
         find=_find_related(link) if link.mode != "add" and link.target.abilities.cancels_writes else None,
     )
 
@@ -149,6 +153,17 @@ def _is_referable(link: LinkWrite) -> Statement | None:
     of = owners.field
     query = PostgreSQLQuery.from_(owners).select(1).where(is_key(of, link.resource.id.key, binds(ROW)))
     return Statement(query.where(key_is_not_null(of, Key(referenced.columns, ()))).get_sql(), binds.slots)
+
+
+def _find_changed(link: LinkWrite) -> Statement:
+    """Compile `SELECT "id" FROM "members" WHERE "id"=ANY($1) AND "tenant_id" IS DISTINCT FROM $2`"""
+    binds, rows = Binds(), table(link.target)
+    of, key = rows.field, foreign_key_of(link)
+    query = PostgreSQLQuery.from_(rows).select(shown_key(of, link.target.id.key))
+    query = query.where(is_any_key(of, link.target.id.key, binds.request(link.slot)))
+    values = dict(zip(key.columns, key_parts(binds(ROW), key), strict=True))
+    tests = [Template("{} IS DISTINCT FROM {}", of(name), values[name]) for name in link.kept]
+    return Statement(query.where(Template("(" + " OR ".join(["{}"] * len(tests)) + ")", *tests)).get_sql(), binds.slots)
 
 
 def foreign_key_of(link: LinkWrite) -> Key:

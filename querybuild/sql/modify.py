@@ -18,7 +18,7 @@ from querybuild.declarations.resource import Resource
 from querybuild.declarations.terms import Template, escaped_braces, sql_of
 from querybuild.planning.plan import Condition, Node, Rows, node_of
 from querybuild.planning.rowsets import with_alias
-from querybuild.planning.writes.write_plan import Assignment, LockStrength, WritePlan
+from querybuild.planning.writes.write_plan import Assignment, Implied, LockStrength, WritePlan
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import (
     are_met,
@@ -34,7 +34,7 @@ from querybuild.sql.clauses import (
     update_of,
 )
 from querybuild.sql.free_ids import FreeIdStatements, compile_free_ids
-from querybuild.sql.keys import is_key, key_is_not_null, key_parts, shown_key
+from querybuild.sql.keys import columns_of, is_key, key_is_not_null, key_parts, shown_key
 from querybuild.sql.links import ROW, LinkStatements, compile_link
 from querybuild.sql.locks import lock_clause
 from querybuild.sql.pipelined_links import compile_pipelined
@@ -52,12 +52,14 @@ class TargetStatement(msgspec.Struct, frozen=True):
     """A statement that locks the row with the id in the slot, and returns the id.
 
     is_looked_up: whether the key refers to other columns than the id. Then the second column that is returned says
-        whether the row has values in them."""
+        whether the row has values in them.
+    parts: the assignments of the columns of a key, if it was not sent. The slot is that of the first one."""
 
     resource: Resource
     slot: int
     lock: Statement
-    is_looked_up: bool
+    is_looked_up: bool = False
+    parts: tuple[Assignment, ...] = ()
 
 
 class WriteStatements(msgspec.Struct, frozen=True):
@@ -121,7 +123,10 @@ def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements
     is_update = plan.kind == "update"
     targets = tuple(_targets(plan))
     has_lock = plan.rows.is_limited or (
-        is_update and bool(plan.links or plan.unchanged or targets or not plan.assignments or _locks_owner_first(plan))
+        is_update
+        and bool(
+            plan.links or plan.unchanged or plan.kept or targets or not plan.assignments or _locks_owner_first(plan)
+        )
     )
     binds = Binds()
     row = _row(plan, shown, binds) if not is_update or plan.assignments else None
@@ -149,7 +154,9 @@ def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements
 
 def _needs_transaction(plan: WritePlan, shown: Node | None) -> bool:
     """Return whether a write needs more than the statement of its row, or depends on other rows that it must lock."""
-    if plan.links or plan.unchanged or plan.owner or any(one.target for one in plan.assignments):
+    if plan.links or plan.unchanged or plan.kept or plan.implied or plan.owner:
+        return True
+    if any(one.target for one in plan.assignments):
         return True
     if _locks_owner_first(plan) or may_be_ambiguous(plan):
         return True
@@ -360,10 +367,11 @@ def _find_row(plan: WritePlan) -> Statement:
 
 def _lock_row(plan: WritePlan) -> Statement:
     """Compile `SELECT "groups"."id" FROM "groups" WHERE "id"=$1 FOR NO KEY UPDATE`, with the attributes that must be
-    unchanged, and the column of `_find_row`."""
+    unchanged, whether the columns that must be kept have the values that are written, and the column of
+    `_find_row`."""
     binds = Binds()
     node = node_of(plan.rows, tuple(sent.attribute for sent in plan.unchanged))
-    shown = [*columns(node, plan.resource.table, binds), *is_writable(plan.rows, binds)]
+    shown = [*columns(node, plan.resource.table, binds), *_are_kept(plan, binds), *is_writable(plan.rows, binds)]
     for sent in plan.unchanged:
         if sent.target is not None:
             index = 1 + node.read.index(sent.attribute)
@@ -372,6 +380,14 @@ def _lock_row(plan: WritePlan) -> Statement:
     return Statement(
         query.get_sql() + lock_clause(plan.lock_strength, plan.resource), binds.slots, decides_again(plan.rows)
     )
+
+
+def _are_kept(plan: WritePlan, binds: Binds) -> Iterator[Term]:
+    """Yield `"members"."tenant_id" IS NOT DISTINCT FROM $2`"""
+    for one in plan.kept:
+        value = _assigned(one.assignment, binds.request(one.assignment.slot))
+        column_term = columns_of(plan.resource.table)(one.assignment.column)
+        yield Template("{} IS NOT DISTINCT FROM {}", column_term, value)
 
 
 def _lock_named(rows: Rows, slot: int, referenced: Referenced | None = None) -> Statement:
@@ -399,6 +415,23 @@ def _targets(plan: WritePlan) -> Iterator[TargetStatement]:
             referenced = None if assignment.key is None else assignment.key.referenced
             lock = _lock_named(assignment.target, assignment.slot, referenced)
             yield TargetStatement(assignment.target.resource, assignment.slot, lock, referenced is not None)
+    for implied in plan.implied:
+        parts = implied.assignments
+        yield TargetStatement(implied.rows.resource, parts[0].slot, _lock_implied(implied), parts=parts)
+
+
+def _lock_implied(implied: Implied) -> Statement:
+    """Compile `SELECT "id" FROM "teams" WHERE "tenant_id"=$1 AND "id"=$2 FOR KEY SHARE`"""
+    binds, rows = Binds(), implied.rows
+    found = table(rows.resource)
+    equal = [
+        Template("{}={}", found.field(name), _assigned(one, binds.request(one.slot)))
+        for name, one in zip(implied.columns, implied.assignments, strict=True)
+    ]
+    meant = one_of(rows, Template(" AND ".join(["{}"] * len(equal)), *equal), binds)
+    query = PostgreSQLQuery.from_(found).select(shown_key(found.field, rows.resource.id.key)).where(meant)
+    sql = query.get_sql() + lock_clause(LockStrength.KEY_SHARE, rows.resource)
+    return Statement(sql, binds.slots, decides_again(rows))
 
 
 def _by_slot(plan: WritePlan) -> Iterable[Assignment]:

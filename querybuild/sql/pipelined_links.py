@@ -29,6 +29,8 @@ def compile_pipelined(plan: WritePlan, lock: Statement, links: tuple[LinkStateme
     if len(plan.links) != 1 or plan.assignments or plan.unchanged or plan.checked or plan.is_limited:
         return ()
     [link], [statements] = plan.links, links
+    if statements.changed is not None:
+        return ()
     # The values of other keys are texts, which are converted or looked up.
     is_text = link.target.id.key.is_text or plan.resource.id.key.is_text
     is_plain = not (is_text or link.relationship.references or link.checked)

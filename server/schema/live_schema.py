@@ -18,12 +18,12 @@ from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.function import Function
 from querybuild.declarations.resource import Resource, link_of
 from querybuild.planning.counting import References
+from server.schema.abilities.foreign_keys import with_foreign_keys
+from server.schema.abilities.tables import with_abilities
 from server.schema.comparing.keys import with_key_types
 from server.schema.comparing.resources import resource_faults
 from server.schema.fault import Fault
-from server.schema.abilities.tables import with_abilities
 from server.schema.live_constants import constant_faults
-from server.schema.abilities.foreign_keys import with_foreign_keys
 from server.schema.live_functions import read_functions
 from server.schema.live_ids import UnenforcedKeys, find_unenforced_keys, format_warnings
 from server.schema.live_limits import Limits, read_limits, rule_faults

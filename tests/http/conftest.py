@@ -35,6 +35,7 @@ from server.resources import built_in
 from server.schema import live_references
 from server.schema.live_schema import LiveSchema, read_live_schema
 from server.settings import Settings
+from server.startup.start import declarations
 from tests.catalog import CATALOG
 from tests.conftest import memory, on_server, with_database
 from tests.faults.cluster import Cluster
@@ -253,6 +254,28 @@ def serve(io_loop: IOLoop, start: Start) -> Serve:
         return io_loop.run_sync(lambda: start(url, catalog or built_in(), **settings))
 
     return served
+
+
+Inspected = Callable[..., Awaitable[Api]]
+
+
+@pytest.fixture
+def inspected(start: Start, database_url: str) -> Inspected:
+    """Serves tables as `inspect` or a catalog declares them: `await inspected("CREATE TABLE ...")`; keywords are
+    settings."""
+
+    async def served(sql: str, catalog: Catalog | None = None, **settings: Any) -> Api:
+        connection = await asyncpg.connect(database_url)
+        await connection.execute(f"DROP SCHEMA public CASCADE; CREATE SCHEMA public; {sql}")
+        await connection.close()
+        return await start(database_url, catalog or await asyncio.to_thread(from_tables, database_url), **settings)
+
+    return served
+
+
+def from_tables(url: str) -> Catalog:
+    """Return what `inspect` declares for the tables of a database."""
+    return declarations(Settings(database_url=url, inspect=True)).catalog
 
 
 @pytest.fixture

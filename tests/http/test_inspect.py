@@ -35,7 +35,7 @@ from server.startup.declarations import load_declarations
 from server.startup.start import declarations, open_database_url, prepare_database
 from tests.conftest import on_server, with_database
 from tests.faults.cluster import Cluster
-from tests.http.conftest import Serve, Start
+from tests.http.conftest import Serve, Start, from_tables
 from tests.http.test_text_types import debian_cluster  # noqa: F401
 
 HERE = Path(__file__).parent
@@ -86,10 +86,6 @@ def test_the_module_that_it_writes(hard_url: str) -> None:
 
 def from_file(url: str) -> Catalog:
     return load_declarations(str(HERE / "hard_schema.py")).catalog
-
-
-def from_tables(url: str) -> Catalog:
-    return declarations(Settings(database_url=url, inspect=True)).catalog
 
 
 def text_of(parts: Sequence[str]) -> str:

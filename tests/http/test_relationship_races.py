@@ -146,7 +146,7 @@ def shop(serve: Serve, database_url: str) -> Api:
         "INSERT INTO shop.labels SELECT c, d, '' FROM unnest(ARRAY['b', 'a,t']) c, unnest(ARRAY['y', 'x']) d",
         "INSERT INTO shop.returns (reason) SELECT '' FROM generate_series(1, 4)",
     )
-    return serve(database_url, composite.CATALOG)
+    return serve(database_url, composite.FREE_RETURNS)
 
 
 @pytest.mark.parametrize(("kind", "owners"), COMPOSITE, ids=["key", "link table", "its other side"])

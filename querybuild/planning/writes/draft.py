@@ -12,7 +12,7 @@ from querybuild.errors import ApiError, not_allowed, quoted
 from querybuild.places import Place, Pointers
 from querybuild.planning.context import Context, View
 from querybuild.planning.writes.shared_columns import Agreement
-from querybuild.planning.writes.write_plan import Assignment, LinkWrite, Unchanged
+from querybuild.planning.writes.write_plan import Assignment, Implied, Kept, LinkWrite, Unchanged
 from querybuild.query import Change, Lid
 
 
@@ -47,6 +47,8 @@ class Draft:
         self.unchanged: list[Unchanged] = []
         self.links: list[LinkWrite] = []
         self.agreements: list[Agreement] = []
+        self.kept: list[Kept] = []
+        self.implied: list[Implied] = []
 
     def slot(self, value: Any, place: Place) -> int:
         """Add a value and return its slot."""

@@ -25,6 +25,7 @@ from querybuild.planning.context import check_action, refused_action
 from querybuild.planning.plan import Rows
 from querybuild.planning.rowsets import open_checked, open_key_rows, open_named, open_written, rows_with_alias
 from querybuild.planning.writes.draft import Draft
+from querybuild.planning.writes.implied import kept_columns, refused_alias
 from querybuild.planning.writes.linkage import in_lock_order, null_refused, owners_relationship, why_fixed
 from querybuild.planning.writes.shared_columns import assigned_key, is_value_of, key_assignments
 from querybuild.planning.writes.write_plan import LinkWrite, OwnerRow, Unchanged
@@ -93,8 +94,10 @@ def _keep(draft: Draft, own: ToOne, linkage: LinkageChange) -> None:
 def _link(draft: Draft, relationship: Relationship, linkage: LinkageChange) -> None:
     target, own = draft.catalog.target(relationship), own_key_of(relationship)
     has_key = own is None and link_of(relationship) is None
-    if has_key and (error := refused_action(target, "update", draft.context, linkage.pointer)) is not None:
-        draft.errors.append(error)
+    if has_key:
+        refused: ApiError | None = refused_action(target, "update", draft.context, linkage.pointer)
+        refused = refused or refused_alias(target, relationship, draft, linkage.pointer)
+        draft.errors += [] if refused is None else [refused]
     rows = open_written(target, draft.context, "update") if has_key else open_named(target, draft.context)
     ids: dict[Any, str] = {}
     for identifier in linkage.identifiers:
@@ -129,6 +132,7 @@ def _link(draft: Draft, relationship: Relationship, linkage: LinkageChange) -> N
             visible=visible,
             checked=checked,
             emptied=emptied,
+            kept=kept_columns(target, relationship, draft) if has_key else (),
         )
         draft.links.append(in_lock_order(link, draft.catalog))
 

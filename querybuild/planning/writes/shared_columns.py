@@ -104,7 +104,7 @@ def agree(agreement: Agreement, values: Sequence[Any]) -> bool:
     if any(isinstance(values[assignment.slot], Lid) for assignment in agreement):
         return True
     column_type = next(one.key.types[one.part] for one in agreement if one.key is not None)
-    one, other = [_part_of(assignment, values[assignment.slot], column_type) for assignment in agreement]
+    one, other = [part_of(assignment, values[assignment.slot], column_type) for assignment in agreement]
     return one == other
 
 
@@ -119,7 +119,7 @@ def differing(sent: Sequence[Assignment | None], key: Key, value: Any, values: S
         else:
             column_type = key.types[part]
             fixed = Assignment(key.columns[part], one.slot, key=key, part=part)
-            is_same = _part_of(one, values[one.slot], column_type) == _part_of(fixed, value, column_type)
+            is_same = part_of(one, values[one.slot], column_type) == part_of(fixed, value, column_type)
         if not is_same:
             yield one
 
@@ -130,7 +130,8 @@ def disagreement(agreement: Agreement, pointers: Sequence[str], id_slot: int | N
     first, second = [assignment.slot for assignment in agreement]
     if id_slot in (first, second) and path is None:
         detail = "It is part of the id, which no write changes: leave it out, or send the value it has."
-        return IdConflict(detail, pointer=pointers[second])
+        is_linkage = all(one.key is not None for one in agreement)
+        return (RelationshipFault if is_linkage else IdConflict)(detail, pointer=pointers[second])
     if pointers[second] == path:
         first, second = second, first
     other = "The path" if pointers[first] == path else pointers[first]
@@ -140,8 +141,8 @@ def disagreement(agreement: Agreement, pointers: Sequence[str], id_slot: int | N
     return RelationshipFault(detail, pointer=pointers[second])
 
 
-def _part_of(assignment: Assignment, value: Any, column_type: ColumnType) -> str | None:
-    """Return the text of the value for the column, None for null. column_type: of the part of the id."""
+def part_of(assignment: Assignment, value: Any, column_type: ColumnType) -> str | None:
+    """Return the text of the value of an assignment for its column, None for null. column_type: that of the column."""
     if value is None:
         return None
     if assignment.key is not None and assignment.key.is_composite:

@@ -54,6 +54,22 @@ class Unchanged(msgspec.Struct, frozen=True):
     target: Rows | None = None
 
 
+class Kept(msgspec.Struct, frozen=True):
+    """A column of a key that an update must not change. names: what else it belongs to, for an error."""
+
+    assignment: Assignment
+    names: tuple[str, ...]
+
+
+class Implied(msgspec.Struct, frozen=True):
+    """A key that a write sets without being sent, since other fields have its columns. assignments: those of the
+    columns. rows: the rows that the key may refer to. columns: those of these rows that it refers to."""
+
+    assignments: tuple[Assignment, ...]
+    rows: Rows
+    columns: tuple[str, ...]
+
+
 class LinkWrite(msgspec.Struct, frozen=True):
     """A write of a relationship whose key is not in the written row.
 
@@ -64,6 +80,7 @@ class LinkWrite(msgspec.Struct, frozen=True):
     visible: the related rows as they stand beside a link table, if some may be hidden: links to hidden rows stay.
     checked: the rows that related rows must be one of once their key has changed, if that is not any row.
     emptied: the columns that become null when a key is removed.
+    kept: the columns of the key that the link must not change.
     """
 
     resource: Resource
@@ -76,6 +93,7 @@ class LinkWrite(msgspec.Struct, frozen=True):
     visible: Rows | None = None
     checked: Rows | None = None
     emptied: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
 
     @property
     def target(self) -> Resource:
@@ -107,6 +125,8 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     rows: the rows that the written row must be one of.
     id_slot: the slot of its id. None for a create without an id of the client.
     unchanged: read-only attributes that were sent. The write is refused if their value differs from the one sent.
+    kept: columns that the assignments must leave as they are. The write is refused if they would change.
+    implied: keys that the assignments set without being sent, and that are checked.
     owner: the row that a new row is linked to.
     checked: the rows that the row must be one of once it is written, if that is not any row.
     """
@@ -117,6 +137,8 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     assignments: tuple[Assignment, ...] = ()
     links: tuple[LinkWrite, ...] = ()
     unchanged: tuple[Unchanged, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    implied: tuple[Implied, ...] = ()
     owner: OwnerRow | None = None
     checked: Rows | None = None
 
@@ -132,6 +154,7 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
             self.rows.is_limited
             or any(link.rows.is_limited for link in self.links)
             or any(assignment.target for assignment in self.assignments)
+            or self.implied
             or (self.owner is not None and self.owner.rows.is_limited)
         )
 

@@ -12,7 +12,16 @@ from typing import Any
 import msgspec
 
 from querybuild.declarations.resource import link_of
-from querybuild.errors import Errors, RequiredLink, not_allowed, raise_all, related_not_found
+from querybuild.errors import (
+    Errors,
+    RelationshipFault,
+    RequiredLink,
+    listed,
+    not_allowed,
+    quoted,
+    raise_all,
+    related_not_found,
+)
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.rows import Row
 from querybuild.planning.writes.write_plan import LinkWrite
@@ -127,6 +136,8 @@ async def _write_keys(task: LinkTask, wanted: list[Any], rows: Sequence[Row]) ->
         _check_rights(write, link, rows, frozenset(leaving + joining), task.principal)
     if leaving and not link.is_detachable:
         raise _required_link(write, link, leaving)
+    if joining:
+        await _check_kept(task)
     merged = link.target.abilities.merged
     steps = [_Step(task, detach, ids, repeated(ids)) for ids in _together(leaving, merged, "update") if detach]
     steps += [_Step(task.naming(repeated(ids)), attach, ids) for ids in _together(joining, merged, "update") if attach]
@@ -143,6 +154,18 @@ async def _write_keys(task: LinkTask, wanted: list[Any], rows: Sequence[Row]) ->
         raise not_written(write, slot_pointer(write, link.slot))
     await _check_left(task, named)
     return leaving + joining
+
+
+async def _check_kept(task: LinkTask) -> None:
+    """Check that the link changes no column of related rows that other fields have too. Raises RelationshipFault."""
+    changed, write, link = task.statements.changed, task.write, task.link
+    rows = [] if changed is None else await task.connection.fetch(changed.sql, *task.values_of(changed))
+    if rows:
+        pointers = dict(zip(write.values[link.slot], write.item_pointers[link.slot], strict=True))
+        errors, names = Errors(), listed(map(quoted, link.kept))
+        detail = f"It would change {names} of {link.target.type} {{}}, which other fields have too: write it there."
+        errors.extend(RelationshipFault(detail.format(row[0]), pointer=pointers.get(row[0])) for row in rows)
+        raise_all(errors)
 
 
 async def _check_left(task: LinkTask, named: frozenset[Any]) -> None:

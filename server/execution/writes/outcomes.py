@@ -15,6 +15,7 @@ from querybuild.errors import (
     AttributeFault,
     RelationshipFault,
     ResourceNotFound,
+    listed,
     not_allowed,
     quoted,
     raise_all,
@@ -124,7 +125,7 @@ def check_row(write: PlannedWrite, statements: WriteStatements, row: Row | None)
 
 
 def check_unchanged(write: PlannedWrite, row: Row) -> ChangedRow | None:
-    """Compare the read-only fields that were sent with those of the locked row."""
+    """Compare the read-only fields that were sent with those of the locked row, and the columns that must be kept."""
     node = node_of(write.plan.rows, tuple(sent.attribute for sent in write.plan.unchanged))
     errors: list[ApiError] = [
         (AttributeFault if sent.relationship is None else RelationshipFault)(
@@ -135,6 +136,11 @@ def check_unchanged(write: PlannedWrite, row: Row) -> ChangedRow | None:
         for sent, value in zip(write.plan.unchanged, shown_values(node, row), strict=True)
         if (value if sent.relationship is None or value is None else str(value)) != write.values[sent.slot]
     ]
+    for kept, is_same in zip(write.plan.kept, row[node.width :], strict=False):
+        if not is_same:
+            names = listed(kept.names)
+            detail = f"It would change {names} too, which has a column in common: send values that agree for both."
+            errors.append(RelationshipFault(detail, pointer=slot_pointer(write, kept.assignment.slot)))
     return ChangedRow(errors) if errors else None
 
 

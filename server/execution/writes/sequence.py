@@ -12,7 +12,9 @@ import asyncpg
 
 from querybuild.errors import ApiError, not_allowed, raise_as, related_not_found, resource_not_found, unreferable
 from querybuild.planning.changes import PlannedWrite
+from querybuild.planning.plan import Values
 from querybuild.planning.rows import Row
+from querybuild.planning.writes.shared_columns import part_of
 from querybuild.planning.writes.write_plan import LinkWrite
 from querybuild.principal import Principal
 from querybuild.sql.modify import TargetStatement, WriteStatements
@@ -59,6 +61,13 @@ async def run_sequence(
         return await _Sequence(connection, write, statements, sent, principal, is_sequence_exhausted).run()
     except Exception as error:
         raise_as(translate_write_error(error, write, engine), error)
+
+
+def implied_id(target: TargetStatement, values: Values) -> str | None:
+    """Return the id of the row that a key refers to, from the values of its columns. Return None if one is null."""
+    types = target.resource.id.key.types
+    texts = [part_of(one, values[one.slot], part) for one, part in zip(target.parts, types, strict=False)]
+    return None if None in texts else ",".join([str(text) for text in texts])
 
 
 class _Sequence:
@@ -138,7 +147,7 @@ class _Sequence:
         lock = self._statements.lock
         if lock is None:
             return None
-        if not (self._statements.has_rights or self._plan.unchanged or lock.decides_again):
+        if not (self._statements.has_rights or self._plan.unchanged or self._plan.kept or lock.decides_again):
             self._locked = await self._connection.pipeline(lock.sql, self._sent.of(lock))
             return None
         locked = await fetch_locked_row(self._connection, lock, self._sent.of(lock), self._write.id_pointer)
@@ -176,7 +185,7 @@ class _Sequence:
         """Check that a key is that of an existing row that is not hidden. A new row may refer to itself. Raises
         RelatedNotFound, and RelationshipFault if the row has none of the values that the key refers to."""
         plan, values = self._plan, self._sent.request
-        key = values[target.slot]
+        key = implied_id(target, values) if target.parts else values[target.slot]
         is_itself = plan.kind == "create" and plan.id_slot is not None and values[plan.id_slot] == key
         if key is None or (is_itself and target.resource is plan.resource):
             return

@@ -14,12 +14,12 @@ import msgspec
 
 from querybuild.declarations.resource import Relationship, Resource, TableAbilities, link_of
 from querybuild.declarations.terms import quote_ident
+from server.schema.abilities.side_effects import SideEffects, read_side_effects
 from server.schema.comparing.keys import with_relationships
 from server.schema.comparing.privileges import written_columns
 from server.schema.live_ids import UnenforcedKeys
 from server.schema.live_statements import Trial, is_gone
 from server.schema.live_tables import INSERT, UPDATE, FoundTables, QualifiedName, Table
-from server.schema.abilities.side_effects import SideEffects, read_side_effects
 
 _CANNOT = (
     asyncpg.FeatureNotSupportedError,
