@@ -153,6 +153,16 @@ class Served:
 
         return self.run(fetch())
 
+    def execute(self, script: str) -> None:
+        """Run a text of several statements."""
+
+        async def run() -> None:
+            if self._own is None:
+                self._own = await asyncpg.connect(self._url)
+            await self._own.execute(script)
+
+        self.run(run())
+
     def raw(self, method: str, target: bytes, headers: Headers = (), body: bytes | None = None) -> Answer:
         assert self._client is not None
         return self.run(self._client.send(method, target, headers, body))
