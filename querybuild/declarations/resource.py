@@ -180,6 +180,7 @@ class TableAbilities(msgspec.Struct, frozen=True):
     cancels_writes: whether a trigger, a rule or a policy may cancel a write without an error.
     merged: the kinds of writes of which one statement may do several: no trigger, policy or function can tell it from
     several statements. returned: the kinds of writes after which the row is as RETURNING has it.
+    deferred: the triggers that run when the transaction ends, as SQL writes their names.
     has_unique_ids: whether a constraint keeps the ids unique.
     """
 
@@ -189,6 +190,7 @@ class TableAbilities(msgspec.Struct, frozen=True):
     cancels_writes: bool = True
     merged: frozenset[str] = CHANGE_KINDS
     returned: frozenset[str] = CHANGE_KINDS
+    deferred: tuple[str, ...] = ()
     has_unique_ids: bool = True
 
 

@@ -91,7 +91,7 @@ class Connection(asyncpg.Connection):
             raise RuntimeError("custom code went on after a failed statement: nothing was written")
         return status
 
-    async def queue(self, command: Awaitable[None]) -> PipelinedStatement:
+    async def queue(self, command: Awaitable[object]) -> PipelinedStatement:
         """Send the command of a transaction with the next statement: `queue(transaction.start())`."""
         self._is_queueing = True
         try:

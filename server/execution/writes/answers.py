@@ -87,6 +87,7 @@ class ReadBack(Answer[tuple[Any, ReadResult | None]]):
 
     def __init__(self, write: PreparedWrite, read: PreparedRead, engine: Engine, context: Context) -> None:
         self._read = read
+        self._write = write
         self._engine = engine
         self._context = context
         # Custom code and triggers may write after the row's own statement.
@@ -116,6 +117,7 @@ class ReadBack(Answer[tuple[Any, ReadResult | None]]):
             result = result_of(read, rows)
         else:
             assert connection is not None
+            await _run_deferred(connection, self._write.resource)
             result = await self._read_result(connection, outcome.id)
         if connection is not None and result is not None:
             await check_size(read, result, self._engine)
@@ -141,6 +143,13 @@ class ReadBack(Answer[tuple[Any, ReadResult | None]]):
 def _is_returned(write: PreparedWrite) -> bool:
     """Return whether the row stays as the statement that writes it returns it."""
     return write.change.kind in write.resource.abilities.returned
+
+
+async def _run_deferred(connection: Connection, resource: Resource) -> None:
+    """Have the triggers run that wait for the end of the transaction, before the row is read for the answer. Foreign
+    keys still wait."""
+    if names := resource.abilities.deferred:
+        await connection.queue(connection.execute(f"SET CONSTRAINTS {','.join(names)} IMMEDIATE"))
 
 
 def _is_small_page(read: PreparedRead, engine: Engine) -> bool:
@@ -226,6 +235,7 @@ class Objects(Answer[list[bytes | None]]):
         if not unread:
             return [None if one is None else one.row for one in shown]
         assert connection is not None
+        await _run_deferred(connection, resource)
         read = await read_rows(connection, resource, unread, self._engine, self._context)
         return [None if one is None else read.get(one.id, one.row) for one in shown]
 

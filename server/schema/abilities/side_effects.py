@@ -23,7 +23,8 @@ from querybuild.query import ChangeKind
 # sees_others: whether the table is of a kind, or has something, that may see the other rows of a statement. Of
 # functions, only built-in ones and those in C are trusted. One that is declared as IMMUTABLE may still read tables.
 # PostgreSQL records no dependency on what is built in. A BEFORE trigger of a built-in function reads no table.
-# after: the bits of the events after which triggers or rules may change a written row.
+# after: the bits of the events after which triggers or rules may change a written row. deferred: the triggers that run
+# when the transaction ends.
 _TABLES = """
 WITH untrusted AS MATERIALIZED (
     SELECT p.oid FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang WHERE l.lanname NOT IN ('internal', 'c')
@@ -59,8 +60,11 @@ SELECT c.oid::int8 AS oid,
        | (SELECT coalesce(bit_or(t.tgtype::int & 28), 0) FROM pg_trigger t
           WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype & 2 = 0)
        | (SELECT coalesce(bit_or(CASE r.ev_type WHEN '2' THEN 16 WHEN '3' THEN 4 ELSE 8 END), 0)
-          FROM pg_rewrite r WHERE r.ev_class = c.oid AND r.ev_type <> '1') AS after
-FROM pg_class c WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.oid >= 16384
+          FROM pg_rewrite r WHERE r.ev_class = c.oid AND r.ev_type <> '1') AS after,
+       ARRAY(SELECT format('%I.%I', n.nspname, t.tgname) FROM pg_trigger t WHERE t.tgrelid = c.oid
+             AND NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tginitdeferred ORDER BY t.tgname) AS deferred
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.oid >= 16384
 """
 
 # below: the partitions and the inheriting tables of a table, and the relations that a view reads. updated, deleted: the
@@ -87,10 +91,12 @@ class SideEffects(msgspec.Struct, frozen=True):
 
     merged: the kinds of writes of which one statement may do several: nothing can tell it from several statements.
     returned: the kinds of writes after which the row is as RETURNING has it.
+    deferred: the names of the triggers that run when the transaction ends, as SQL writes them.
     """
 
     merged: frozenset[str] = frozenset()
     returned: frozenset[str] = frozenset()
+    deferred: tuple[str, ...] = ()
 
 
 class _Relation(msgspec.Struct, frozen=True):
@@ -98,6 +104,7 @@ class _Relation(msgspec.Struct, frozen=True):
 
     sees_others: bool
     after: int
+    deferred: tuple[str, ...]
 
 
 class _Graph:
@@ -118,7 +125,8 @@ class _Graph:
         updating = _INSERTED | _DELETED | _UPDATED if is_moved else _UPDATED
         bits: dict[ChangeKind, int] = {"create": _INSERTED, "update": updating}
         returned = {event for event, bit in bits.items() if not any(one.after & bit for one in reached[event])}
-        return SideEffects(frozenset(merged), frozenset(returned))
+        deferred = dict.fromkeys(name for one in updated for name in one.deferred)
+        return SideEffects(frozenset(merged), frozenset(returned), tuple(deferred))
 
     def _reached(self, oid: int, *hows: str) -> Iterator[_Relation]:
         """Yield the table, and all tables that a write of it writes. hows: the actions of foreign keys."""
@@ -135,7 +143,10 @@ class _Graph:
 
 async def read_side_effects(connection: asyncpg.Connection[Any], oids: list[int]) -> dict[int, SideEffects]:
     """Return what can tell how rows of these tables are written, by oid."""
-    relations = {row["oid"]: _Relation(row["sees_others"], row["after"]) for row in await connection.fetch(_TABLES)}
+    relations = {
+        row["oid"]: _Relation(row["sees_others"], row["after"], tuple(row["deferred"]))
+        for row in await connection.fetch(_TABLES)
+    }
     neighbours: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
     for row in await connection.fetch(_NEIGHBOURS):
         neighbours[row["oid"], row["how"]].append(row["other"])

@@ -54,8 +54,7 @@ async def with_abilities(
             has_conflicts_of_id=one not in no_conflicts,
             same_columns=same.get(one, ()),
             cancels_writes=cancels[one],
-            merged=by_name.get((one.schema, one.table), nothing).merged,
-            returned=by_name.get((one.schema, one.table), nothing).returned,
+            **msgspec.structs.asdict(by_name.get((one.schema, one.table), nothing)),
             has_unique_ids=(one.type, "") not in unenforced_keys,
         )
         for one in resources
