@@ -4,7 +4,7 @@ request. Names and operators are not resolved here, except `any` and `has`, beca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -45,21 +45,28 @@ def vals_of(nodes: Iterable[FilterNode]) -> list[Any]:
 
 class SentFilter(msgspec.Struct, frozen=True):
     """A filter object of a request, without its value, for errors that only the database finds. has_field: whether it
-    compares two fields. checked: the indexes of its values, if only PostgreSQL knows which texts are valid."""
+    compares two fields. slots: the indexes of its values. is_checked: whether only PostgreSQL knows which texts are
+    valid."""
 
     source: Source
     op: str
     has_field: bool
-    checked: tuple[int, ...] = ()
+    slots: tuple[int, ...] = ()
+    is_checked: bool = False
 
 
 def sent_filters(
-    nodes: Iterable[FilterNode], checked: Mapping[int, tuple[int, ...]] = MappingProxyType({})
+    nodes: Iterable[FilterNode],
+    slots: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
+    checked: Container[int] = frozenset(),
 ) -> tuple[SentFilter, ...]:
-    """Return the filter objects of a tree. checked: by the index of a val."""
+    """Return the filter objects of a tree. slots: by the index of a val. checked: the indexes of those that only
+    PostgreSQL checks."""
     return tuple(
         [
-            SentFilter(node.source, node.op, node.field is not None, () if node.field else checked.get(node.index, ()))
+            SentFilter(node.source, node.op, True)
+            if node.field is not None
+            else SentFilter(node.source, node.op, False, slots.get(node.index, ()), node.index in checked)
             for node in field_filters(nodes)
         ]
     )

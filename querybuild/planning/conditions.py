@@ -56,8 +56,10 @@ class ConditionPlanner:
         self.values: list[Any] = []
         # For each converted val: its index in the request, and the function that converts it.
         self.readers: list[tuple[int, ReadValue]] = []
-        # The index of a val that only PostgreSQL can check -> the indexes of its values.
-        self.checked: dict[int, tuple[int, ...]] = {}
+        # The index of a val -> the indexes of its values.
+        self.value_slots: dict[int, tuple[int, ...]] = {}
+        # The indexes of the vals that only PostgreSQL can check.
+        self.checked: set[int] = set()
         self._alias_count = 0
         self._step_depth = 0
         self.step_count = 0
@@ -304,7 +306,9 @@ class ConditionPlanner:
         """Convert the val of the filter. Return the slots of its values. Raises ValueFault."""
         values = read(node.val)
         self.readers.append((node.index, read))
-        return tuple([Slot(self.source, self.slot(value)) for value in values])
+        slots = tuple([self.slot(value) for value in values])
+        self.value_slots[node.index] = slots
+        return tuple([Slot(self.source, slot) for slot in slots])
 
     def _against_field(
         self, node: FieldFilter, row: OperatorRow, left: ColumnRef, path: str, resource: Resource, alias: str
@@ -331,7 +335,7 @@ class ConditionPlanner:
         reader = value_reader(row, attribute, self.limits, is_text=node.is_text)
         slots = self.slots(node, reader, attribute, row.arity)
         if row.value_type_of(attribute).is_checked_by_database:
-            self.checked[node.index] = tuple([slot.index for slot in slots])
+            self.checked.add(node.index)
         return Test(row, left, "value", slots)
 
     def _refuse_operator(self, node: FieldFilter | RelationFilter, attribute: Attribute) -> None:

@@ -252,7 +252,7 @@ class _ReadPlanner:
             is_called=call is not None,
         )
         values, readers = tuple(self.conditions.values), tuple(self.conditions.readers)
-        filters = sent_filters(query.filter, self.conditions.checked)
+        filters = sent_filters(query.filter, self.conditions.value_slots, self.conditions.checked)
         return PlannedRead(plan, page, values, name, mark, self.cursor_parent, readers, filters)
 
     def rows(self, query: Query, page: Page, resource: Resource, mark: str) -> Rows:

@@ -125,7 +125,7 @@ async def run_read(
                 return None
             total = await _total(connection, read, sent, rows, has_more)
         except (*REFUSED, *PARSED, UNSUPPORTED, COLLATIONS_DIFFER) as error:
-            raise_refusal(error, read)
+            raise_refusal(error, read, sent.path)
         if not rows and plan.scope is not None:
             await check_parent(connection, read, sent)
         found: list[Sequence[Row]] = [rows]

@@ -10,6 +10,7 @@ import logging
 from typing import NoReturn
 
 from querybuild.declarations.operators import PATTERN_OPERATORS, TEXT_OPERATORS, all_names
+from querybuild.errors import resource_not_found
 from querybuild.filters import SentFilter, placed
 from querybuild.planning.plan import Values
 from server.engine import PreparedRead
@@ -23,21 +24,32 @@ from server.postgres.driver_errors import (
     RETRYABLE,
     UNSUPPORTED,
     describe_refusal,
+    has_text,
     in_one_line,
     is_quoted,
     is_value_refused,
     state_of,
+    unknown_character,
 )
 from server.postgres.rules import is_rule
 
 log = logging.getLogger("server")
 
 
-def raise_refusal(error: Exception, read: PreparedRead) -> NoReturn:
-    """Raise ValueRefused if a value of the request can be the reason for an error of PostgreSQL. Otherwise raise the
-    error itself: then an expression of the declarations failed for some row, or one of its functions raised it."""
+def raise_refusal(error: Exception, read: PreparedRead, path_id: object = None) -> NoReturn:
+    """Raise ValueRefused if a value of the request can be the reason for an error of PostgreSQL, and ResourceNotFound
+    if it is the id in the path. Otherwise raise the error itself: then an expression of the declarations failed for
+    some row, or one of its functions raised it."""
     if is_rule(error) or isinstance(error, RETRYABLE):
         raise error
+    if (character := unknown_character(error)) is not None:
+        if has_text(path_id, character):
+            resource = read.plan.node.resource if read.plan.scope is None else read.plan.scope.parent
+            raise resource_not_found(resource.type, str(path_id)) from error
+        for sent in read.filters:
+            if any(has_text(read.values[slot], character) for slot in sent.slots):
+                detail = placed(sent.source, "It has a character that the database cannot store.")
+                raise ValueRefused(detail, parameter=sent.source.parameter) from error
     suspects = [one for one in read.filters if _is_suspect(one, error)]
     if suspects:
         one = max(suspects, key=lambda one: _suspicion(one, error, read.values))
@@ -52,7 +64,7 @@ def raise_refusal(error: Exception, read: PreparedRead) -> NoReturn:
 def _is_suspect(one: SentFilter, error: Exception) -> bool:
     """Return whether a filter can be the reason for an error. PostgreSQL only reports the kind of the error."""
     if not isinstance(error, REFUSED) and is_value_refused(error):
-        return bool(one.checked)
+        return one.is_checked
     if isinstance(error, UNSUPPORTED):
         return one.op in TEXT_OPERATORS
     if isinstance(error, COLLATIONS_DIFFER):
@@ -64,15 +76,15 @@ def _is_suspect(one: SentFilter, error: Exception) -> bool:
         return True
     if state in _OF_TEXTS or state == OUT_OF_RANGE:
         # Such values are checked before. A comparison of two columns may cast one to the type of the other.
-        return one.has_field or bool(one.checked)
+        return one.has_field or one.is_checked
     return one.op in _SUSPECTS.get(state, (one.op,))
 
 
 def _suspicion(one: SentFilter, error: Exception, values: Values) -> int:
     """Return how likely a suspect is: most if PostgreSQL quotes its value."""
-    if any(is_quoted(values[slot], error) for slot in one.checked):
+    if any(is_quoted(values[slot], error) for slot in one.slots if one.is_checked):
         return 2
-    return 1 if one.checked else 0
+    return 1 if one.is_checked else 0
 
 
 _SUSPECTS: dict[str, frozenset[str]] = {

@@ -8,13 +8,11 @@ Answers contain no SQL, no names of tables or columns, and no text of the driver
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from asyncpg import exceptions as pg
 
 from querybuild.calls import SentCall
 from querybuild.declarations.function import ARGUMENT
-from querybuild.declarations.keys import Key, id_parts
 from querybuild.declarations.resource import Resource, link_of, own_key_of
 from querybuild.declarations.types import ColumnType
 from querybuild.errors import ApiError, AttributeFault, RelatedNotFound, RequiredLink, listed, quoted, related_not_found
@@ -25,8 +23,8 @@ from serializers.pointers import attribute_pointer, member_pointer, relationship
 from server.engine import Engine
 from server.errors import BodyValueRefused, Conflict, NotWritten, ValueRefused, no_free_id
 from server.execution.read_refusals import impossible_value
+from server.execution.unfit_values import unfit_value
 from server.postgres.driver_errors import (
-    OUT_OF_RANGE,
     VIOLATED,
     PostgresMessage,
     describe_refusal,
@@ -61,13 +59,13 @@ def translate_write_error(error: Exception, write: PlannedWrite, engine: Engine)
     """Translate the refusal of a write by a constraint, a rule or a data type. Return any other exception as it is."""
     if is_rule(error):
         return rule_answer(error, _pointer_of_rule(error, write, engine)) or error
+    if (unfit := unfit_value(error, write, engine)) is not None:
+        return unfit
     if isinstance(error, pg.IntegrityConstraintViolationError):
         return _violation(error, write, engine)
     if isinstance(error, pg.SequenceGeneratorLimitExceededError):
         return no_free_id(write.plan.resource.type)
     if is_value_refused(error):
-        if (unfit := _unfit_key(error, write)) is not None:
-            return unfit
         if (suspect := _suspect(error, write)) is not None:
             name, pointer, column_type = suspect
             detail = f"{quoted(name)} has a value that the database does not take: {describe_refusal(error)}."
@@ -327,38 +325,6 @@ def _shared_key(columns: Sequence[str], error: PostgresMessage, write: PlannedWr
             detail = f"{named} shares a column with it, and would refer to nothing: change that first."
             return Conflict(detail, pointer=slot_pointer(write, link.slot))
     return None
-
-
-def _unfit_key(error: Exception, write: PlannedWrite) -> ApiError | None:
-    """Return the error for a key whose column cannot hold the id, because its type is a smaller integer."""
-    plan = write.plan
-    if state_of(error) != OUT_OF_RANGE or plan.kind == "delete":
-        return None
-    for own in filter(None, map(own_key_of, plan.resource.relationships)):
-        for assignment in plan.assignments if own.key_types else ():
-            id_value = write.values[assignment.slot]
-            if assignment.key is None or not is_value_of(assignment, own):
-                continue
-            if not _fits(id_value, assignment.key, own.key_types):
-                detail = f"{quoted(own.name)} cannot refer to the {own.target} {quoted(str(id_value))}: its key is "
-                detail += f"{listed(one.name for one in own.key_types)}, and cannot hold this id."
-                return RelatedNotFound(detail, pointer=slot_pointer(write, assignment.slot))
-    for link in plan.links:
-        through = link_of(link.relationship)
-        if link.relationship.key_types or (through is not None and (through.source_types or through.target_types)):
-            detail = f"{quoted(link.relationship.name)} cannot have these links: the keys there cannot hold the ids."
-            return Conflict(detail, pointer=slot_pointer(write, link.slot))
-    return None
-
-
-def _fits(id_value: Any, key: Key, types: Sequence[ColumnType]) -> bool:
-    """Return whether columns of these types can hold an id."""
-    if id_value is None:
-        return True
-    for part, one in zip(id_parts(id_value, key), types, strict=True):
-        if one.id_type.is_number and not one.schema["minimum"] <= int(part) <= one.schema["maximum"]:
-            return False
-    return True
 
 
 def _field(column: str, error: PostgresMessage, write: PlannedWrite, engine: Engine) -> tuple[str, str] | None:

@@ -201,7 +201,7 @@ class Stream:
             await self._data.open()
             return self._encoder.head + await self._data.next()
         except (*REFUSED, *PARSED, UNSUPPORTED, COLLATIONS_DIFFER) as error:
-            raise_refusal(error, self._read)
+            raise_refusal(error, self._read, self._sent.path)
 
     async def send_rest(self, send: Send) -> None:
         """Send the pieces after the first, up to the end of the last resource."""

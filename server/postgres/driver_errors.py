@@ -6,6 +6,7 @@ translates the others, with a pointer into the request.
 from __future__ import annotations
 
 import logging
+import re
 
 from asyncpg import exceptions as pg
 
@@ -80,6 +81,26 @@ def is_quoted(value: object, error: BaseException) -> bool:
     if isinstance(value, list):
         return any(is_quoted(item, error) for item in value)
     return isinstance(value, str) and f'"{value}"' in str(error)
+
+
+_UNKNOWN_CHARACTER = re.compile(r"((?:0x[0-9a-f]{2} ?)+)")
+
+
+def unknown_character(error: BaseException) -> str | None:
+    """Return the character that the encoding of the database does not have, if PostgreSQL refuses one (22P05). The
+    message has its bytes."""
+    if not isinstance(error, pg.UntranslatableCharacterError):
+        return None
+    found = _UNKNOWN_CHARACTER.search(str(error))
+    octets = bytes([int(one, 16) for one in found[1].split()]) if found is not None else b""
+    return octets.decode(errors="ignore") or None
+
+
+def has_text(value: object, part: str) -> bool:
+    """Return whether a text, or one of a list of texts, has this part."""
+    if isinstance(value, list | tuple):
+        return any(has_text(item, part) for item in value)
+    return isinstance(value, str) and part in value
 
 
 UNSUPPORTED = pg.FeatureNotSupportedError

@@ -35,20 +35,32 @@ AND (p.domains <> '{}' OR p.modifier >= 0 AND t.typname IN ('varchar', 'bpchar',
 """
 
 Limits = dict[Attribute, Limit]
+ColumnLimits = dict[tuple[str | None, str, str], Limit]
+"""(schema, table, column) -> its limit. Schema and table are as declared."""
 
 
-async def read_limits(connection: asyncpg.Connection[Any], catalog: Catalog, found: FoundTables) -> Limits:
+async def read_column_limits(connection: asyncpg.Connection[Any], found: FoundTables) -> ColumnLimits:
+    """Return the limits of the columns that have any."""
+    names = {name: table.oid for name, table in found.items() if table is not None}
+    rows: dict[int, list[asyncpg.Record]] = {}
+    for row in await connection.fetch(_LIMITS, list(set(names.values()))):
+        rows.setdefault(row["oid"], []).append(row)
+    return {
+        (*name, row["name"]): parse_limit(row["type"], row["modifier"], tuple(row["domains"]))
+        for name, oid in names.items()
+        for row in rows.get(oid, ())
+    }
+
+
+def limits_of(catalog: Catalog, limits: ColumnLimits) -> Limits:
     """Return the limits of the stored attributes whose columns have any."""
-    oids = list({table.oid for table in found.values() if table is not None})
-    rows = {(row["oid"], row["name"]): row for row in await connection.fetch(_LIMITS, oids)}
-    limits: Limits = {}
-    for resource in catalog:
-        table = found[resource.schema, resource.table]
-        for attribute in resource.attributes if table is not None else ():
-            row = rows.get((table.oid, attribute.column_name)) if table is not None and attribute.is_stored else None
-            if row is not None:
-                limits[attribute] = parse_limit(row["type"], row["modifier"], tuple(row["domains"]))
-    return limits
+    return {
+        attribute: limit
+        for resource in catalog
+        for attribute in resource.attributes
+        if attribute.is_stored
+        and (limit := limits.get((resource.schema, resource.table, attribute.column_name))) is not None
+    }
 
 
 def parse_limit(type_name: str, modifier: int, domains: tuple[str, ...]) -> Limit:

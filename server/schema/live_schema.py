@@ -26,7 +26,7 @@ from server.schema.fault import Fault
 from server.schema.live_constants import constant_faults
 from server.schema.live_functions import read_functions
 from server.schema.live_ids import UnenforcedKeys, find_unenforced_keys, format_warnings
-from server.schema.live_limits import Limits, read_limits, rule_faults
+from server.schema.live_limits import ColumnLimits, Limits, limits_of, read_column_limits, rule_faults
 from server.schema.live_references import read_references
 from server.schema.live_roles import find_role_faults, plans_depend_on_role, policy_warnings
 from server.schema.live_statements import TermTypes, Trial, read_refusals, read_terms
@@ -61,7 +61,7 @@ class LiveSchema(msgspec.Struct, frozen=True):
     partitions: (schema, name) of a partition -> those of its table.
     views: schema and name of a view, as declared -> the columns of tables that it shows.
     references: foreign keys of declared relationships by which counting is faster.
-    limits: the limits in the types of columns.
+    limits, column_limits: the limits in the types of columns, by attribute and by column.
     plans_depend_on_role: whether the plan for a statement of one role must not be used for another one.
     """
 
@@ -75,6 +75,7 @@ class LiveSchema(msgspec.Struct, frozen=True):
     views: Mapping[QualifiedName, ShownColumns] = {}
     references: References = frozenset()
     limits: Limits = {}
+    column_limits: ColumnLimits = {}
     plans_depend_on_role: bool = False
 
 
@@ -113,13 +114,15 @@ async def read_live_schema(
     unenforced_keys = await find_unenforced_keys(connection, catalog, found.tables)
     if not faults:
         catalog = await _with_live_facts(connection, catalog, found, functions, terms, unenforced_keys)
-    limits = await read_limits(connection, catalog, found.tables)
+    column_limits = await read_column_limits(connection, found.tables)
+    limits = limits_of(catalog, column_limits)
     faults = faults or rule_faults(catalog, limits) or await constant_faults(connection, catalog)
     return LiveSchema(
         faults=tuple(faults),
         warnings=(*format_warnings(unenforced_keys), *await policy_warnings(connection, found.known_oids, roles)),
         unenforced_keys=unenforced_keys,
         limits=limits,
+        column_limits=column_limits,
         catalog=None if faults else catalog,
         constraints=found.constraints,
         referenced=found.referenced,

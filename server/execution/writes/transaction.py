@@ -10,12 +10,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
+import asyncpg
 import msgspec
 from tornado.web import HTTPError
 
 from querybuild.declarations.hooks import Written
 from querybuild.declarations.resource import Resource
-from querybuild.errors import ApiError, Errors, ResourceNotFound, not_allowed, quoted, raise_all
+from querybuild.errors import ApiError, Errors, ResourceNotFound, not_allowed, quoted, raise_all, resource_not_found
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.context import Context
 from querybuild.planning.plan import Node, Rows, Values
@@ -31,6 +32,7 @@ from serializers.pointers import slot_pointer
 from server.engine import Engine, PreparedRows, PreparedWrite
 from server.execution.arguments import Arguments, repeated
 from server.execution.refusals import is_refusal
+from server.execution.unfit_values import unfit_value
 from server.execution.writes.answers import Answer
 from server.execution.writes.batches import alike, batches, is_batch
 from server.execution.writes.free_ids import draw_free_ids
@@ -40,7 +42,7 @@ from server.execution.writes.outcomes import WrittenRow, written
 from server.execution.writes.sequence import run_sequence
 from server.postgres.connection import Connection
 from server.postgres.custom_code import custom_code
-from server.postgres.driver_errors import SAVEPOINT_GONE
+from server.postgres.driver_errors import SAVEPOINT_GONE, unknown_character
 from server.postgres.rules import raise_rule
 
 Item = TypeVar("Item")
@@ -90,8 +92,7 @@ class Transaction:
         BodyValueRefused, and what the custom code raises.
         """
         if len(writes) > 1:
-            planned = [write.planned for write in writes if write.planned is not None]
-            await lock_rows(self.connection, self.engine, self.context.values, planned)
+            await self._lock_rows(writes, answer)
         begin = 0
         for batch in batches(writes):
             indexes = range(begin, begin + len(batch))
@@ -103,6 +104,18 @@ class Transaction:
                 raise
             begin = indexes.stop
         return answer.result
+
+    async def _lock_rows(self, writes: Sequence[PreparedWrite], answer: Answer[Result]) -> None:
+        """Lock the rows of several writes. A value that the database cannot store is that of one of them."""
+        planned = {index: write.planned for index, write in enumerate(writes) if write.planned is not None}
+        try:
+            await lock_rows(self.connection, self.engine, self.context.values, planned.values())
+        except asyncpg.DataError as error:
+            for index, write in planned.items():
+                if (unfit := unfit_value(error, write, self.engine)) is not None:
+                    answer.refused(unfit, range(index, index + 1))
+                    raise unfit from error
+            raise
 
     async def _check_written(self, planned: Sequence[PlannedWrite], outcomes: Sequence[WrittenRow]) -> None:
         """Check that the rules allow the written rows as they are now. This is before the next write: a row that must
@@ -182,7 +195,13 @@ class Transaction:
             return change
         takes_away = change.kind == "delete" or change.relationships
         strength = LockStrength.UPDATE if takes_away else LockStrength.NO_KEY_UPDATE
-        row_id = await lock_related(self.connection, self.engine, self.context.values, related, write.path_id, strength)
+        path_id = write.path_id
+        try:
+            row_id = await lock_related(self.connection, self.engine, self.context.values, related, path_id, strength)
+        except Exception as error:
+            if unknown_character(error) is None:
+                raise
+            raise resource_not_found(related.owners.resource.type, str(path_id)) from error
         if row_id is None:
             owner = f"The {related.owners.resource.type} {quoted(str(write.path_id))}"
             raise ResourceNotFound(f"{owner} has no {quoted(related.relationship.name)} to write.")
