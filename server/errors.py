@@ -17,7 +17,7 @@ status, code and title of each class.
         ├── AmbiguousIds, Conflict (NoFreeId), NotWritten, DatabaseRule, DatabaseForbids (MissingPrivilege)
         ├── ValueRefused, BodyValueRefused, ImpossibleValue, TooManyIncluded, TooManyRows, TooExpensive
         ├── Unavailable
-        │   └── Busy, TooManyStreams, NotReady
+        │   └── Busy, SchemaChanged, TooManyStreams, NotReady
         └── OutcomeUnknown, StatementTimeout
 
 Any other exception is a fault of the server: a 500 that only contains the id of the request, and a log line with the
@@ -222,6 +222,10 @@ class Busy(Unavailable):
     """No connection became free in time."""
 
 
+class SchemaChanged(Unavailable):
+    """A statement of this server does not fit the tables any more, because they have changed since it has read them."""
+
+
 class TooManyStreams(Unavailable):
     """Too many answers are being streamed."""
 
@@ -311,6 +315,7 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     # database
     Unavailable: ErrorRow(503, "unavailable", "Database Unavailable"),
     Busy: ErrorRow(503, "busy", "Busy"),
+    SchemaChanged: ErrorRow(503, "schema_changed", "Schema Changed"),
     TooManyStreams: ErrorRow(503, "too_many_streams", "Too Many Streams"),
     NotReady: ErrorRow(503, "not_ready", "Not Ready"),
     OutcomeUnknown: ErrorRow(503, "outcome_unknown", "Outcome Unknown"),

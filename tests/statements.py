@@ -485,21 +485,23 @@ READS = [
     Read(
         "sample",
         "page[size]=0&fields[sample]=moment,moments",
-        'SELECT "t0"."id",timezone(\'UTC\',NULLIF(NULLIF(GREATEST(LEAST("t0"."moment",\'9999-12-31 00:00+00\'),'
+        'SELECT "t0"."id",timezone(\'UTC\',NULLIF(NULLIF(GREATEST(LEAST(CAST("t0"."moment" AS TIMESTAMP),'
+        "'9999-12-31 00:00+00'),"
         "'0001-01-01 23:59:59.999999+00'),'0001-01-01 23:59:59.999999+00'),'9999-12-31 00:00+00')),"
         'CASE WHEN array_ndims("t0"."moments")=2 THEN ARRAY(SELECT ARRAY(SELECT '
-        'timezone(\'UTC\',NULLIF(NULLIF(GREATEST(LEAST(("t0"."moments")["i"]["j"],\'9999-12-31 00:00+00\'),'
+        'timezone(\'UTC\',NULLIF(NULLIF(GREATEST(LEAST(CAST(("t0"."moments")["i"]["j"] AS TIMESTAMP),'
+        "'9999-12-31 00:00+00'),"
         "'0001-01-01 23:59:59.999999+00'),'0001-01-01 23:59:59.999999+00'),'9999-12-31 00:00+00'))"
         ' FROM generate_subscripts("t0"."moments",2) AS "j") FROM generate_subscripts("t0"."moments",1) AS "i")'
         ' WHEN "t0"."moments" IS NULL THEN NULL ELSE'
-        " ARRAY(SELECT timezone('UTC',NULLIF(NULLIF(GREATEST(LEAST(\"x\",'9999-12-31 00:00+00'),"
+        " ARRAY(SELECT timezone('UTC',NULLIF(NULLIF(GREATEST(LEAST(CAST(\"x\" AS TIMESTAMP),'9999-12-31 00:00+00'),"
         "'0001-01-01 23:59:59.999999+00'),'0001-01-01 23:59:59.999999+00'),'9999-12-31 00:00+00'))"
         ' FROM unnest("t0"."moments") AS "x") END FROM "corner"."samples" "t0" ORDER BY "t0"."id"',
     ),
     Read(
         "sample",
         "page[size]=0&fields[sample]=instant,instants",
-        'SELECT "t0"."id",NULLIF(NULLIF(GREATEST(LEAST("t0"."instant",\'9999-12-31 00:00+00\'),'
+        'SELECT "t0"."id",NULLIF(NULLIF(GREATEST(LEAST(CAST("t0"."instant" AS TIMESTAMPTZ),\'9999-12-31 00:00+00\'),'
         "'0001-01-01 23:59:59.999999+00'),'0001-01-01 23:59:59.999999+00'),'9999-12-31 00:00+00'),"
         'CASE WHEN (\'0001-01-01 23:59:59.999999+00\'<ALL("t0"."instants")'
         ' AND \'9999-12-31 00:00+00\'>ALL("t0"."instants")) IS NOT FALSE'

@@ -133,6 +133,13 @@ def _utc_between(column: Term) -> Term:
     return Function("timezone", "UTC", _between(*_MOMENTS)(column))
 
 
+def _cast_first(sql_name: str, select: Callable[[Term], Term]) -> Callable[[Term], Term]:
+    """Return the function for a column that is cast first. A cast to its own type does nothing. If a migration gives
+    the column another type while the server runs, the value is still one of this type: the time zone of the session is
+    UTC."""
+    return lambda column: select(functions.Cast(column, sql_name))
+
+
 def _single(column: Term) -> Term:
     """Cast through text, because float4 0.1 cast to float8 is 0.10000000149011612."""
     return functions.Cast(as_text(column), "FLOAT8")
@@ -340,7 +347,7 @@ TIMESTAMP = _from_string(
     "timestamp",
     "date",
     values.timestamp_of,
-    select=_utc_between,
+    select=_cast_first("timestamp", _utc_between),
     schema={"format": "date-time"},
     id_type=TIMESTAMP_IDS,
 )
@@ -348,7 +355,7 @@ TIMESTAMPTZ = _from_string(
     "timestamptz",
     "date",
     values.timestamptz_of,
-    select=_between(*_MOMENTS),
+    select=_cast_first("timestamptz", _between(*_MOMENTS)),
     select_array=_each_between(*_MOMENTS),
     schema={"format": "date-time"},
     id_type=TIMESTAMPTZ_IDS,

@@ -27,6 +27,7 @@ from server.postgres.driver_errors import (
     has_text,
     in_one_line,
     is_quoted,
+    is_schema_changed,
     is_value_refused,
     state_of,
     unknown_character,
@@ -40,7 +41,7 @@ def raise_refusal(error: Exception, read: PreparedRead, path_id: object = None) 
     """Raise ValueRefused if a value of the request can be the reason for an error of PostgreSQL, and ResourceNotFound
     if it is the id in the path. Otherwise raise the error itself: then an expression of the declarations failed for
     some row, or one of its functions raised it."""
-    if is_rule(error) or isinstance(error, RETRYABLE):
+    if is_rule(error) or isinstance(error, RETRYABLE) or is_schema_changed(error):
         raise error
     if (character := unknown_character(error)) is not None:
         if has_text(path_id, character):
@@ -51,6 +52,10 @@ def raise_refusal(error: Exception, read: PreparedRead, path_id: object = None) 
                 detail = placed(sent.source, "It has a character that the database cannot store.")
                 raise ValueRefused(detail, parameter=sent.source.parameter) from error
     suspects = [one for one in read.filters if _is_suspect(one, error)]
+    if state_of(error) in _OF_TEXTS:
+        # A text that was right when the server started, such as the label of an enum.
+        quoted = [one for one in read.filters if any(is_quoted(read.values[slot], error) for slot in one.slots)]
+        suspects = suspects or quoted
     if suspects:
         one = max(suspects, key=lambda one: _suspicion(one, error, read.values))
         detail = placed(one.source, f"PostgreSQL refuses a value of the filter: {describe_refusal(error)}.")

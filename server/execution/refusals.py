@@ -30,6 +30,7 @@ from server.postgres.driver_errors import (
     describe_refusal,
     is_quoted,
     is_raised,
+    is_schema_changed,
     is_value_refused,
     state_of,
 )
@@ -38,6 +39,8 @@ from server.postgres.rules import is_rule, rule_answer
 
 def is_refusal(error: BaseException) -> bool:
     """Return whether PostgreSQL refused a write because of its content, so that a retry would be refused too."""
+    if is_schema_changed(error):
+        return False
     return isinstance(error, VIOLATED) or is_value_refused(error) or is_rule(error)
 
 
@@ -57,6 +60,8 @@ def translate_commit_error(error: Exception, planned: Sequence[PlannedWrite], en
 
 def translate_write_error(error: Exception, write: PlannedWrite, engine: Engine) -> Exception:
     """Translate the refusal of a write by a constraint, a rule or a data type. Return any other exception as it is."""
+    if is_schema_changed(error):
+        return error
     if is_rule(error):
         return rule_answer(error, _pointer_of_rule(error, write, engine)) or error
     if (unfit := unfit_value(error, write, engine)) is not None:
@@ -260,6 +265,9 @@ def _suspect(error: Exception, write: PlannedWrite) -> tuple[str, str, ColumnTyp
         return "id", member_pointer(write.pointer, "id"), None
     families = _FAMILIES.get(state, frozenset())
     found += [one for one in sent if one[0].type.family.removesuffix("[]") in families]
+    if state in _OF_TEXTS:
+        # A text that was right when the server started, such as the label of an enum.
+        found += [one for one in sent if one not in found and is_quoted(write.values[one[1]], error)]
     found = [one for one in found if is_quoted(write.values[one[1]], error)] or found
     if len(found) != 1 or found[0][0].is_hidden:
         return None
@@ -269,6 +277,8 @@ def _suspect(error: Exception, write: PlannedWrite) -> tuple[str, str, ColumnTyp
 
 _OF_EXPRESSIONS = frozenset({"22012", "2201E", "2201F", "2201G", "22011"})
 """Errors of arithmetic and of substrings, in triggers and defaults: no value is invalid."""
+_OF_TEXTS = frozenset({"22P02"})
+"""Texts that are not a value of a type."""
 _DATES = frozenset({"date", "timestamp", "timestamptz", "time", "interval"})
 _FAMILIES = {
     "22001": frozenset({"text"}),

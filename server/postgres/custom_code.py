@@ -12,7 +12,7 @@ from asyncpg import exceptions as pg
 from server.limits.running import CancelScope
 from server.postgres.connection import Connection
 from server.postgres.database import Database
-from server.postgres.driver_errors import is_lost
+from server.postgres.driver_errors import is_lost, is_schema_changed
 from server.postgres.rules import raise_rule
 
 Result = TypeVar("Result")
@@ -21,13 +21,18 @@ Result = TypeVar("Result")
 @contextmanager
 def custom_code(connection: Connection) -> Iterator[None]:
     """Turn an OSError of custom code into a RuntimeError, unless the connection to the database was lost. Custom code
-    uses other files and networks, and their errors say nothing about the database."""
+    uses other files and networks, and their errors say nothing about the database. A statement of custom code that does
+    not fit the tables says nothing about those of the server."""
     try:
         yield
     except (OSError, TimeoutError) as error:
         if is_lost(error, connection):
             raise
         raise RuntimeError("custom code failed") from error
+    except (pg.PostgresError, pg.DataError) as error:
+        if is_schema_changed(error):
+            raise RuntimeError("a statement of custom code does not fit the tables") from error
+        raise
 
 
 class CustomCodeDatabase:

@@ -20,7 +20,7 @@ from asyncpg import exceptions as pg
 
 from querybuild.errors import ApiError, raise_as
 from querybuild.principal import Principal
-from server.errors import Busy, TooManyStreams, Unavailable, too_many_requests
+from server.errors import Busy, SchemaChanged, TooManyStreams, Unavailable, too_many_requests
 from server.limits.clients import current_client
 from server.limits.per_worker import has_spare_connection, max_connections_per_client
 from server.observing import metrics
@@ -41,6 +41,8 @@ from server.postgres.driver_errors import (
     is_refused_by_driver,
     is_rolled_back,
     is_short,
+    is_timed_out,
+    timed_out,
     translate,
     unreachable,
 )
@@ -72,6 +74,10 @@ Result = TypeVar("Result")
 Isolation = Literal["read_committed", "read_only", "repeatable_read"]
 """For a write, for a read with statements of custom code, and for a read in one snapshot."""
 
+_SCHEMA_CHANGED = (
+    "a statement does not fit the tables any more: %s; reload the server after a migration (SIGHUP), or change the "
+    "declarations and start it again"
+)
 _IS_READ_ONLY = "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean"
 
 
@@ -318,6 +324,8 @@ class Database:
                 if attempt == ATTEMPTS:
                     raise Busy("Other writes were in the way; try again.") from error
             except ConnectionLost as error:
+                if is_timed_out(error) and not isinstance(error, MaybeDone):
+                    raise timed_out() from error
                 # All connections opened before have been retired: the second attempt uses a newer one.
                 if is_second or not (isinstance(error, NeverSent) or is_repeatable()):
                     raise answer_to(error) from error.__cause__
@@ -326,10 +334,13 @@ class Database:
             except ApiError:
                 raise
             except Exception as error:
-                if translate(error) is error and is_repeatable is not _never:
+                answer = translate(error)
+                if answer is error and is_repeatable is not _never:
                     # A refused write is left to `refusals.py`, which can point into the document.
                     raise_rule(error)
-                raise_as(translate(error), error)
+                if isinstance(answer, SchemaChanged):
+                    log.error(_SCHEMA_CHANGED, in_one_line(error))
+                raise_as(answer, error)
             # Random, so that two transactions in conflict do not meet again.
             await asyncio.sleep(random.uniform(0, PAUSE_SECONDS * attempt))
             attempt += 1
@@ -369,6 +380,8 @@ class Database:
                 await self._finish_or_retire(connection, lambda: connection.execute(SYNC))
             return
         mark_lost(connection)
+        if is_timed_out(error):
+            return
         if await self._pool.retire_all(connection):
             log.warning("a connection to PostgreSQL broke, and all older ones are replaced: %s", describe_loss(error))
         if not (is_known or isinstance(error, TimeoutError)):

@@ -11,7 +11,7 @@ import re
 from asyncpg import exceptions as pg
 
 from querybuild.errors import ApiError
-from server.errors import Busy, OutcomeUnknown, StatementTimeout, TooExpensive, Unavailable, causes
+from server.errors import Busy, OutcomeUnknown, SchemaChanged, StatementTimeout, TooExpensive, Unavailable, causes
 from server.postgres.connection import Connection, is_open
 
 log = logging.getLogger("server")
@@ -179,6 +179,17 @@ def is_lost(error: BaseException, connection: Connection) -> bool:
     return isinstance(error, LOST)
 
 
+def timed_out() -> StatementTimeout:
+    """Return the error for a statement or a transaction that took too long."""
+    return StatementTimeout("The database took too long over this request.")
+
+
+def is_timed_out(error: BaseException | None) -> bool:
+    """Return whether PostgreSQL ended the connection because of its setting `transaction_timeout`. The transaction was
+    rolled back, and other connections are whole."""
+    return any(isinstance(one, pg.TransactionTimeoutError) for one in causes(error))
+
+
 def is_raised(error: BaseException) -> bool:
     """Return whether a RAISE of PL/pgSQL caused the error, with any SQLSTATE (exec_stmt_raise in
     src/pl/plpgsql/src/pl_exec.c)."""
@@ -221,6 +232,46 @@ def describe_loss(error: BaseException) -> str:
     return f"{type(first).__name__}: {said}" if said else type(first).__name__
 
 
+_UNFIT = (
+    pg.UndefinedColumnError,
+    pg.UndefinedTableError,
+    pg.UndefinedFunctionError,
+    pg.UndefinedObjectError,
+    pg.DatatypeMismatchError,
+    pg.CannotCoerceError,
+    pg.InvalidSchemaNameError,
+    pg.WrongObjectTypeError,
+)
+"""Errors of a statement that names what is not there, or compares what cannot be compared."""
+
+_OF_REMOTE_TABLE = "remote SQL command"
+"""What the context of an error begins with that postgres_fdw reports for another database."""
+
+
+_OF_OTHER_TYPE = (TypeError, AttributeError)
+"""Why the driver cannot encode a value of another type."""
+
+
+def is_schema_changed(error: BaseException) -> bool:
+    """Return whether a statement does not fit the tables any more. Ask it only about the server's own statements: those
+    of custom code may be wrong. An error in a function of the database has a context, and is one of its author's."""
+    if isinstance(error, (pg.DataError, pg._base.DataError)) and isinstance(error.__cause__, _OF_OTHER_TYPE):
+        # The driver was given a value of another type than PostgreSQL now takes.
+        return True
+    if not isinstance(error, pg.PostgresError) or error.context or is_raised(error):
+        return False
+    is_gone = isinstance(error, pg.InternalServerError) and "cache lookup failed" in str(error)
+    return isinstance(error, _UNFIT) or is_gone
+
+
+def _is_of_remote_table(error: BaseException) -> bool:
+    """Return whether another database cannot do what a foreign table needs, for example because its table is gone."""
+    is_unfit = isinstance(error, (*_UNFIT, pg.FDWError))
+    return is_unfit and (
+        isinstance(error, pg.FDWError) or str(getattr(error, "context", "") or "").startswith(_OF_REMOTE_TABLE)
+    )
+
+
 _OPENS_TABLE = "ExecOpenScanRelation"
 """The function of src/backend/executor/execUtils.c that refuses a materialized view WITH NO DATA."""
 
@@ -228,8 +279,8 @@ _OPENS_TABLE = "ExecOpenScanRelation"
 def translate(error: Exception) -> Exception:
     """Translate a driver's error that the database or the network caused into an ApiError. Return any other exception
     as it is: it is a rule of the database (`rules.py`), or a bug of this server."""
-    if isinstance(error, (pg.QueryCanceledError, TimeoutError)):
-        return StatementTimeout("The database took too long over this request.")
+    if isinstance(error, (pg.QueryCanceledError, TimeoutError)) or is_timed_out(error):
+        return timed_out()
     if isinstance(error, pg.ReadOnlySQLTransactionError):
         return Unavailable("The database takes no writes for now; try again.")
     if isinstance(error, pg.LockNotAvailableError):
@@ -244,6 +295,10 @@ def translate(error: Exception) -> Exception:
         return Unavailable("The database is short of room, memory or another resource; try again.")
     if isinstance(error, pg.ObjectNotInPrerequisiteStateError) and error.server_source_function == _OPENS_TABLE:
         return Unavailable("A materialized view, which has some of these rows, has no data until it is refreshed.")
+    if is_schema_changed(error):
+        return SchemaChanged("The tables of the database are not as this server has read them; try again later.")
+    if _is_of_remote_table(error):
+        return Unavailable("Another database, which has some of these rows, does not have their table now; try again.")
     if isinstance(error, FOREIGN_SERVER_DOWN):
         return Unavailable("Another database, which has some of these rows, cannot be reached; try again.")
     if isinstance(error, GONE):

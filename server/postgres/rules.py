@@ -47,6 +47,8 @@ _CONFLICTS = (
 _FORBIDDEN = (pg.InsufficientPrivilegeError, pg.GeneratedAlwaysError)
 _VIEW_NOT_UPDATABLE = ("error_view_not_updatable", "rewriteTargetView", "RewriteQuery")
 """Functions of src/backend/rewrite/rewriteHandler.c."""
+_WRITES = "is not allowed in a non-volatile function"
+"""What PostgreSQL says about a function that is declared as STABLE or IMMUTABLE, and writes."""
 _CANNOT_LOCK = ("CheckSelectLocking", "CheckValidRowMarkRel")
 """Functions of PostgreSQL that check FOR UPDATE and the like. They refuse views that group, and materialized views."""
 
@@ -54,9 +56,15 @@ _CANNOT_LOCK = ("CheckSelectLocking", "CheckValidRowMarkRel")
 def _is_forbidden(error: BaseException) -> bool:
     if isinstance(error, pg.ObjectNotInPrerequisiteStateError):
         return error.server_source_function in _VIEW_NOT_UPDATABLE
+    if _is_write_of_stable(error):
+        return True
     if isinstance(error, (pg.FeatureNotSupportedError, pg.WrongObjectTypeError)):
         return error.server_source_function in _CANNOT_LOCK
     return isinstance(error, _FORBIDDEN)
+
+
+def _is_write_of_stable(error: BaseException) -> bool:
+    return isinstance(error, pg.FeatureNotSupportedError) and _WRITES in str(error)
 
 
 def is_rule(error: BaseException) -> bool:
@@ -106,6 +114,8 @@ def raise_rule(error: Exception, pointer: str | None = None) -> None:
 def _forbidden(error: PostgresMessage, pointer: str | None) -> DatabaseForbids:
     log.warning("PostgreSQL forbids what a request needs: %s", in_one_line(error))
     detail = "The database does not allow this server to do this. The server's log says what is missing."
+    if _is_write_of_stable(error):
+        detail = "A function of the database writes, and is not declared as VOLATILE: declare it so."
     said = shortened(error.message or "", MAX_MESSAGE_CHARACTERS) if is_raised(error) else ""
     if not isinstance(error, pg.InsufficientPrivilegeError):
         return DatabaseForbids(said or detail, pointer=pointer)

@@ -59,7 +59,7 @@ def test_nothing_that_is_planned_is_refused(io_loop: IOLoop, corner_url: str) ->
                 try:
                     await connection.fetch(sql, *planned.values)
                 except asyncpg.DataError as error:
-                    if not any(one.checked for one in planned.filters):
+                    if not any(one.is_checked for one in planned.filters):
                         refused[sql] = f"{error}"
                 except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                     refused[sql] = f"{error}"
