@@ -276,6 +276,11 @@ _OPENS_TABLE = "ExecOpenScanRelation"
 """The function of src/backend/executor/execUtils.c that refuses a materialized view WITH NO DATA."""
 
 
+_WRITES_TABLE = "CheckValidResultRel"
+"""The function of src/backend/executor/execMain.c that refuses a write of a read-only foreign table. In some versions
+there is more behind its name."""
+
+
 def translate(error: Exception) -> Exception:
     """Translate a driver's error that the database or the network caused into an ApiError. Return any other exception
     as it is: it is a rule of the database (`rules.py`), or a bug of this server."""
@@ -295,6 +300,9 @@ def translate(error: Exception) -> Exception:
         return Unavailable("The database is short of room, memory or another resource; try again.")
     if isinstance(error, pg.ObjectNotInPrerequisiteStateError) and error.server_source_function == _OPENS_TABLE:
         return Unavailable("A materialized view, which has some of these rows, has no data until it is refreshed.")
+    is_in_wrong_state = isinstance(error, pg.ObjectNotInPrerequisiteStateError)
+    if is_in_wrong_state and str(error.server_source_function).startswith(_WRITES_TABLE):
+        return Unavailable("A foreign table, which has these rows, does not accept this write now; try again.")
     if is_schema_changed(error):
         return SchemaChanged("The tables of the database are not as this server has read them; try again later.")
     if _is_of_remote_table(error):

@@ -131,6 +131,27 @@ async def test_a_foreign_server_that_is_down(start: Start, cluster: Cluster) -> 
     assert [status for _, _, status, _ in await send(api, OF_FOREIGN)] == [200, 200, 200, 200, 201, 200, 200, 200]
 
 
+async def test_a_remote_table_that_is_gone(start: Start, cluster: Cluster) -> None:
+    api = await served(start, cluster.url("foreign_tables"), ddl(cluster, "false"), "create", "update", "delete")
+    await api.sql("ALTER TABLE far.items RENAME TO other")
+    answers = await send(api, OF_FOREIGN)
+    assert {(status, errors[0]["code"]) for _, _, status, errors in answers} == {(503, "unavailable")}
+    await api.sql("ALTER TABLE far.other RENAME TO items")
+    assert [status for _, _, status, _ in await send(api, OF_FOREIGN)] == [200, 200, 200, 200, 201, 200, 200, 200]
+
+
+async def test_a_foreign_table_that_becomes_read_only(start: Start, cluster: Cluster) -> None:
+    api = await served(start, cluster.url("foreign_tables"), ddl(cluster, "false"), "create", "update", "delete")
+    await api.sql("ALTER FOREIGN TABLE items OPTIONS (ADD updatable 'false')")
+    for method, path, document in (
+        ("POST", "/items", item(name="x")),
+        ("PATCH", "/items/2", item("2", "y")),
+        ("DELETE", "/items/1", None),
+    ):
+        answer = await api.request(method, path, document)
+        assert (answer.status, answer.errors[0]["code"]) == (503, "unavailable"), answer.body
+
+
 async def test_inspect_and_check_say_which_tables_cannot_be_read(start: Start, cluster: Cluster) -> None:
     url = cluster.url("foreign_tables")
     api = await served(start, url, ddl(cluster, "true"))
