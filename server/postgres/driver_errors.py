@@ -300,8 +300,8 @@ def translate(error: Exception) -> Exception:
         return Unavailable("The database is short of room, memory or another resource; try again.")
     if isinstance(error, pg.ObjectNotInPrerequisiteStateError) and error.server_source_function == _OPENS_TABLE:
         return Unavailable("A materialized view, which has some of these rows, has no data until it is refreshed.")
-    is_in_wrong_state = isinstance(error, pg.ObjectNotInPrerequisiteStateError)
-    if is_in_wrong_state and str(error.server_source_function).startswith(_WRITES_TABLE):
+    refusing = str(getattr(error, "server_source_function", ""))
+    if isinstance(error, pg.ObjectNotInPrerequisiteStateError) and refusing.startswith(_WRITES_TABLE):
         return Unavailable("A foreign table, which has these rows, does not accept this write now; try again.")
     if is_schema_changed(error):
         return SchemaChanged("The tables of the database are not as this server has read them; try again later.")
