@@ -95,10 +95,10 @@ def _read(element: ColumnType, value: Any) -> list[Any]:
     """Convert a list from JSON to the value that asyncpg takes. Raises ValueFault."""
     if not isinstance(value, list):
         raise ValueFault(f"a list of {element.name} values")
-    # In an array of JSON, lists and null are values.
+    # In an array of JSON, lists are values.
     is_json = element.family in ("json", "jsonb")
     try:
-        items = [element.from_json(item) for item in value] if is_json else _read_items(element, value, 1)
+        items = _read_each(element, value) if is_json else _read_items(element, value, 1)
     except ValueFault as error:
         raise ValueFault(f"a list of {element.name} values, each {error}") from error
     if element.sql_names == ("numeric",):
@@ -106,9 +106,13 @@ def _read(element: ColumnType, value: Any) -> list[Any]:
     return items
 
 
+def _read_each(element: ColumnType, items: list[Any]) -> list[Any]:
+    return [None if item is None else element.from_json(item) for item in items]
+
+
 def _read_items(element: ColumnType, items: list[Any], depth: int) -> list[Any]:
     if list not in map(type, items):
-        return [None if item is None else element.from_json(item) for item in items]
+        return _read_each(element, items)
     lengths = {len(item) if isinstance(item, list) else 0 for item in items}
     if len(lengths) > 1 or 0 in lengths or depth == MAX_DIMENSIONS:
         raise ValueFault(f"of one kind: all values, or all lists of one length, {MAX_DIMENSIONS} deep at most")

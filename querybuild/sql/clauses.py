@@ -12,14 +12,14 @@ from typing import Any, assert_never
 
 from pypika import PostgreSQLQuery, Table
 from pypika.queries import QueryBuilder
-from pypika.terms import Criterion, ExistsCriterion, Term
+from pypika.terms import Criterion, ExistsCriterion, Function, Term
 
 from querybuild.declarations.arrays import array
 from querybuild.declarations.function import Returned
 from querybuild.declarations.operators import JSONB_CONTAINS
 from querybuild.declarations.resource import Attribute, KeyAttribute, Link, Resource, own_key_of
 from querybuild.declarations.terms import Template, as_text, as_texts, sql_of
-from querybuild.declarations.types import OPAQUE
+from querybuild.declarations.types import OPAQUE, ColumnType
 from querybuild.planning.plan import (
     FIRST_ALIAS,
     ColumnRef,
@@ -254,9 +254,12 @@ def _test(test: Test, binds: Binds) -> Criterion:
     if test.right is not None:
         assert row.on_field is not None
         is_text = attribute.type.is_compared_as_text or attribute.type.as_text
+        right = operand(test.right, binds)
         if row.is_text or is_text or test.right.attribute.type.as_text:
-            return row.on_field(_as_text(test.left, binds), _as_text(test.right, binds))
-        return row.on_field(left, operand(test.right, binds))
+            left, right = _as_text(test.left, binds), _as_text(test.right, binds)
+        if attribute.type.element is not None and row.arity == "one":
+            left, right = [compared_array(attribute.type, Template("({})", one)) for one in (left, right)]
+        return row.on_field(left, right)
     value_type = row.value_type_of(attribute)
     column_type = array(value_type) if row.arity == "list" else value_type
     bound = column_type.bound if not row.is_text else None
@@ -266,7 +269,36 @@ def _test(test: Test, binds: Binds) -> Criterion:
     if attribute.type.is_compared_as_text and row.value_type is None:
         left = as_texts(left) if attribute.type.element is not None else as_text(left)
         parameters = [as_texts(one) if column_type.element is not None else as_text(one) for one in parameters]
+        left = Template("({})", left) if attribute.type.element is not None else left
+    if value_type.element is not None and row.arity == "one":
+        left, parameters = compared_array(value_type, left), [_compared_value(value_type, one) for one in parameters]
     return row.criterion(left, *parameters)
+
+
+def compared_array(column_type: ColumnType, array: Term) -> Term:
+    """Return an array as it is compared with another one: as answers show it."""
+    return Function("to_jsonb", array) if is_of_json(column_type) else from_one(array)
+
+
+def _compared_value(column_type: ColumnType, value: Term) -> Term:
+    return Function("to_jsonb", typed_json(column_type, value)) if is_of_json(column_type) else value
+
+
+def is_of_json(column_type: ColumnType) -> bool:
+    """Return whether the elements of an array are JSON. Answers show NULL and JSON's null alike."""
+    return column_type.element is not None and column_type.element.family in ("json", "jsonb")
+
+
+def typed_json(column_type: ColumnType, value: Term) -> Term:
+    """Return `CAST($1 AS jsonb[])`, where nothing else tells PostgreSQL what it is."""
+    assert column_type.element is not None
+    return Template(f"CAST({{}} AS {column_type.element.sql_names[0]}[])", value)
+
+
+def from_one(array: Term) -> Term:
+    """Return `"t0"."words"[:]`, an array with the same elements whose subscripts begin at 1. PostgreSQL compares the
+    subscripts of arrays too, and no answer shows them."""
+    return Template("{}[:]", array)
 
 
 def _is_split(test: Test, attribute: KeyAttribute) -> bool:

@@ -26,11 +26,13 @@ from querybuild.sql.clauses import (
     decides_again,
     delete_from,
     into,
+    is_of_json,
     is_writable,
     of_visible,
     one_of,
     one_of_writable,
     table,
+    typed_json,
     update_of,
 )
 from querybuild.sql.free_ids import FreeIdStatements, compile_free_ids
@@ -295,8 +297,25 @@ def _update(plan: WritePlan, binds: Binds) -> str:
     query = update_of(rows)
     for assignment in plan.assignments:
         value = _assigned(assignment, binds.request(assignment.slot))
-        query = query.set(rows.field(assignment.column), _joined(assignment, value))
+        column = rows.field(assignment.column)
+        query = query.set(column, _as_shown(assignment, column, _joined(assignment, value)))
     return str(query.where(_is_writable(plan, binds)).get_sql())
+
+
+def _as_shown(assignment: Assignment, column: Term, value: Term) -> Term:
+    """Return the value to set. An array stays as it is if what is shown of it is written back: no answer shows where
+    its subscripts begin, and which null in an array of JSON is one of JSON."""
+    written = None if assignment.attribute is None else assignment.attribute.type
+    if written is None or written.element is None:
+        return value
+    if is_of_json(written):
+        same = "CAST(to_jsonb({0}) AS TEXT)=CAST(to_jsonb({1}) AS TEXT)"
+        return Template(f"CASE WHEN {same} THEN {{0}} ELSE {{1}} END", column, typed_json(written, value))
+    if written.bound is None and not written.has_equality:
+        return value
+    same = "CAST({0}[:] AS TEXT)=CAST({1} AS TEXT)" if written.bound is not None else "{0}[:]={1}"
+    text = f"CASE WHEN array_dims({{0}})<>array_dims({{0}}[:]) AND {same} THEN {{0}} ELSE {{1}} END"
+    return Template(text, column, value)
 
 
 def _delete(plan: WritePlan, binds: Binds) -> str:
