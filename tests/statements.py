@@ -78,7 +78,7 @@ OPERATORS = [
     field("medium", "eq", "large", '"t0"."medium"="t0"."large"'),
     field("medium", "ne", "double", '"t0"."medium"<>"t0"."double"'),
     field("flag", "eq", "flag", '"t0"."flag"="t0"."flag"'),
-    field("texts", "eq", "texts", '("t0"."texts")[:]=("t0"."texts")[:]'),
+    field("texts", "eq", "texts", '"t0"."texts"[:]="t0"."texts"[:]'),
     field("place", "eq", "address", 'CAST("t0"."place" AS TEXT)=CAST("t0"."address" AS TEXT)'),
     value("medium", "lt", 1, '"t0"."medium"<$1', 1),
     value("words", "le", "m", '"t0"."words"<=$1', "m"),

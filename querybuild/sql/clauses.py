@@ -12,7 +12,7 @@ from typing import Any, assert_never
 
 from pypika import PostgreSQLQuery, Table
 from pypika.queries import QueryBuilder
-from pypika.terms import Criterion, ExistsCriterion, Function, Term
+from pypika.terms import Criterion, ExistsCriterion, Field, Function, Term
 
 from querybuild.declarations.arrays import array
 from querybuild.declarations.function import Returned
@@ -258,7 +258,7 @@ def _test(test: Test, binds: Binds) -> Criterion:
         if row.is_text or is_text or test.right.attribute.type.as_text:
             left, right = _as_text(test.left, binds), _as_text(test.right, binds)
         if attribute.type.element is not None and row.arity == "one":
-            left, right = [compared_array(attribute.type, Template("({})", one)) for one in (left, right)]
+            left, right = [compared_array(attribute.type, one) for one in (left, right)]
         return row.on_field(left, right)
     value_type = row.value_type_of(attribute)
     column_type = array(value_type) if row.arity == "list" else value_type
@@ -269,7 +269,6 @@ def _test(test: Test, binds: Binds) -> Criterion:
     if attribute.type.is_compared_as_text and row.value_type is None:
         left = as_texts(left) if attribute.type.element is not None else as_text(left)
         parameters = [as_texts(one) if column_type.element is not None else as_text(one) for one in parameters]
-        left = Template("({})", left) if attribute.type.element is not None else left
     if value_type.element is not None and row.arity == "one":
         left, parameters = compared_array(value_type, left), [_compared_value(value_type, one) for one in parameters]
     return row.criterion(left, *parameters)
@@ -298,7 +297,7 @@ def typed_json(column_type: ColumnType, value: Term) -> Term:
 def from_one(array: Term) -> Term:
     """Return `"t0"."words"[:]`, an array with the same elements whose subscripts begin at 1. PostgreSQL compares the
     subscripts of arrays too, and no answer shows them."""
-    return Template("{}[:]", array)
+    return Template("{}[:]" if isinstance(array, Field) else "({})[:]", array)
 
 
 def _is_split(test: Test, attribute: KeyAttribute) -> bool:

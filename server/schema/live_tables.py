@@ -23,6 +23,7 @@ TYPE_NAME = """CASE WHEN b.typtype = 'e' THEN 'enum'
 _COLUMNS = f"""
 SELECT a.attrelid::int8 AS oid, a.attname AS name,
        {TYPE_NAME} AS type, b.oid::int8 AS type_oid, d.typtype = 'd' AS is_domain,
+       EXISTS (SELECT FROM pg_type t WHERE t.oid = b.typelem AND t.typtype = 'd') AS has_domain_elements,
        CASE WHEN NOT pg_type_is_visible(coalesce(e.oid, b.oid)) THEN (
            SELECT s.nspname FROM pg_namespace s WHERE s.oid = coalesce(e.typnamespace, b.typnamespace)
        ) END AS hidden_schema,
@@ -58,7 +59,13 @@ JOIN pg_type b ON b.oid = CASE WHEN d.typtype = 'd' THEN (
         SELECT t.typbasetype FROM pg_type t JOIN base ON t.oid = base.oid WHERE t.typtype = 'd'
     ) SELECT base.oid FROM base JOIN pg_type t ON t.oid = base.oid WHERE t.typtype <> 'd' LIMIT 1
 ) ELSE d.oid END
-LEFT JOIN pg_type e ON e.oid = b.typelem
+LEFT JOIN pg_type e ON e.oid = (
+    WITH RECURSIVE base AS (
+        SELECT b.typelem AS oid
+        UNION ALL
+        SELECT t.typbasetype FROM pg_type t JOIN base ON t.oid = base.oid WHERE t.typtype = 'd'
+    ) SELECT base.oid FROM base JOIN pg_type t ON t.oid = base.oid WHERE t.typtype <> 'd' LIMIT 1
+)
 WHERE a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attrelid, a.attnum
 """
@@ -150,7 +157,8 @@ RELATION_KINDS = {"r": "table", "p": "table", "v": "view", "m": "materialized vi
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
-    """A column of a table or view. type_oid: of its type, or of the base type if it is_domain. hidden_schema: the
+    """A column of a table or view. type_oid: of its type, or of the base type if it is_domain. has_domain_elements:
+    whether it is an array of a domain. hidden_schema: the
     schema of its type, or of the type of its elements, if it is not in the search path. denied_schema: the same, if the
     role may not use it. has_nondeterministic_collation:
     whether texts that differ may be equal. is_generated: GENERATED ALWAYS, so it cannot be written. is_computed:
@@ -160,6 +168,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     type_oid: int
     is_domain: bool
+    has_domain_elements: bool
     hidden_schema: str | None
     denied_schema: str | None
     is_not_null: bool

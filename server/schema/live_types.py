@@ -65,7 +65,8 @@ async def _cast_types(
     connection: asyncpg.Connection[Any], resources: Sequence[Resource], found: FoundTables
 ) -> dict[tuple[str, str], ColumnType]:
     """Return the types of attributes that are compared with a cast. PostgreSQL compares no domain over an enum, not
-    even with itself, and no `varchar[]` with a `text[]`."""
+    even with itself, no `varchar[]` with a `text[]`, and no array of a domain over a composite type with one of this
+    type."""
     columns = {
         (resource.type, one.name): (one.type, table.columns[one.column_name])
         for resource in resources
@@ -75,7 +76,12 @@ async def _cast_types(
     }
     cast = {key: pair for key, pair in columns.items() if _is_enum_domain(*pair) or _is_other_array(*pair)}
     names = await _type_names(connection, [column.type_oid for _, column in cast.values()])
-    return {
+    composites = {
+        key: msgspec.structs.replace(one, compared=cast_as(f"{one.element.sql_type}[]"))
+        for key, (one, column) in columns.items()
+        if one.element is not None and one.element.fields and column.has_domain_elements
+    }
+    return composites | {
         key: msgspec.structs.replace(one, compared=cast_as(names[column.type_oid]))
         if _is_enum_domain(one, column)
         else msgspec.structs.replace(one, sql_type=names[column.type_oid])

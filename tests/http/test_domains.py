@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from typing import Any
 
 import pytest
 from tornado.ioloop import IOLoop
@@ -13,7 +14,7 @@ from server.__main__ import main
 from server.settings import Settings
 from server.startup.start import declarations
 from tests.conftest import on_server
-from tests.http.conftest import Api, Serve
+from tests.http.conftest import Api, Inspected, Serve
 from tests.http.expected import target
 
 TABLES = """
@@ -102,3 +103,43 @@ def test_an_index_gives_the_order(database_url: str, capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit, match=r"^0$"):
         main(arguments)
     assert " day_mood_id " in capsys.readouterr().out
+
+
+NESTED = """
+CREATE DOMAIN pos AS int CHECK (VALUE > 0); CREATE DOMAIN word AS varchar(5);
+CREATE DOMAIN choice AS text CHECK (VALUE IN ('a', 'b'));
+CREATE TYPE pt AS (x int, y int); CREATE DOMAIN right_pt AS pt CHECK ((VALUE).x > 0);
+CREATE TYPE outer_pt AS (p pos, d right_pt, w word);
+CREATE TABLE things (id int PRIMARY KEY, a pos[], w word[], b right_pt, c right_pt[], m choice[], o outer_pt);
+INSERT INTO things VALUES (1, '{1,2}', '{ab,c}', '(1,2)', ARRAY['(1,2)'::right_pt], '{a}', '(1,"(1,2)",x)');
+"""
+SHOWN: dict[str, Any] = {
+    "a": [1, 2],
+    "w": ["ab", "c"],
+    "b": {"x": 1, "y": 2},
+    "c": [{"x": 1, "y": 2}],
+    "m": ["a"],
+    "o": {"p": 1, "d": {"x": 1, "y": 2}, "w": "x"},
+}
+OTHERS: dict[str, tuple[Any, Any]] = {
+    "a": ([3], [0]),
+    "w": (["abcde"], ["abcdef"]),
+    "b": ({"x": 3, "y": 4}, {"x": 0, "y": 4}),
+    "c": ([{"x": 3, "y": 4}, {"x": 5, "y": 6}], [{"x": -1, "y": 4}]),
+    "m": (["b"], ["z"]),
+    "o": ({"p": 2, "d": None, "w": None}, {"p": 0, "d": None, "w": None}),
+}
+"""For each attribute a value that is allowed, and one that is not."""
+
+
+async def test_domains_inside_of_other_types(inspected: Inspected) -> None:
+    api = await inspected(NESTED)
+    assert (await api.get("/things/1")).document["data"]["attributes"] == SHOWN
+    for name, value in SHOWN.items():
+        answer = await api.filter("/things", [{"name": name, "op": "eq", "val": value}])
+        assert (answer.status, answer.ids) == (200, ["1"]), (name, answer.body)
+    for name, (right, wrong) in OTHERS.items():
+        refused = await api.patch("/things/1", {"data": {"type": "thing", "id": "1", "attributes": {name: wrong}}})
+        assert (refused.status, refused.errors[0]["source"]) == (422, {"pointer": f"/data/attributes/{name}"})
+        answer = await api.patch("/things/1", {"data": {"type": "thing", "id": "1", "attributes": {name: right}}})
+        assert answer.document["data"]["attributes"][name] == right

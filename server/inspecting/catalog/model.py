@@ -49,7 +49,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
 
     is_generated: GENERATED ALWAYS, so it cannot be written. is_computed: computed by a view. has_default: also an
     identity and the default of a domain. has_default_below: whether the table of a view has a default
-    for it, or a trigger that fills it.
+    for it, or a trigger that fills it. is_deterministic: whether texts that differ are never equal.
     dimensions: as declared, for an array. origin: for a column of a view, the oid and the number of the column that it
     shows. denied_sequences: of its default, which the role may not use, as SQL writes their names.
     """
@@ -61,6 +61,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     has_default: bool
     is_generated: bool
     is_computed: bool
+    is_deterministic: bool
     dimensions: int
     comment: str
     may_select: bool

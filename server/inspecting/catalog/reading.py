@@ -70,6 +70,8 @@ SELECT a.attrelid::int8 AS oid, a.attname AS name, a.attnum::int4 AS number, a.a
        a.atthasdef OR a.attidentity <> '' OR d.typdefault IS NOT NULL AS has_default,
        a.attidentity = 'a' OR a.attgenerated <> '' AS is_generated,
        {IS_COMPUTED_IN_VIEW} AS is_computed,
+       NOT EXISTS (SELECT FROM pg_collation k WHERE k.oid = a.attcollation AND NOT k.collisdeterministic)
+           AS is_deterministic,
        a.attndims::int4 AS dimensions, coalesce(col_description(a.attrelid, a.attnum), '') AS comment,
        has_column_privilege(c.oid, a.attnum, 'SELECT') AS may_select,
        has_column_privilege(c.oid, a.attnum, 'INSERT') AS may_insert,
@@ -261,7 +263,10 @@ def _column(
 ) -> Column:
     given = types[row["type"]]
     modifier = given.modifier if given.domains else row["modifier"]
-    names = ("name", "number", "is_not_null", "has_default", "is_generated", "is_computed", "dimensions", "comment")
+    names = (
+        *("name", "number", "is_not_null", "has_default", "is_generated", "is_computed", "is_deterministic"),
+        *("dimensions", "comment"),
+    )
     return Column(
         type=_replaced(given, modifier, row["shown"]),
         denied_sequences=denied,
@@ -296,7 +301,8 @@ async def read_types(connection: Connection, oids: Iterable[int]) -> dict[int, T
         base = of(row["base"])
         modifier = base.modifier if row["modifier"] < 0 else row["modifier"]
         domains, checks = (row["name"], *base.domains), (*base.checks, *row["checks"])
-        return Type(base.name, base.kind, row["shown"], modifier, base.labels, base.element, domains, checks)
+        facts = {"shown": row["shown"], "modifier": modifier, "domains": domains, "checks": checks}
+        return msgspec.structs.replace(base, **facts)
 
     return {oid: of(oid) for oid in rows}
 

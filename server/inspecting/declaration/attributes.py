@@ -43,7 +43,8 @@ def attribute_field(
     if column_type is OPAQUE:
         notes.append(f"{column.type.shown} has no type of its own: it is shown as text, and read-only")
     expressions = [check.expression for check in table.checks if check.columns == (column.name,)]
-    column_type, limits = limited(column.type, column.name, column_type, notes, expressions)
+    is_exact = column.is_deterministic and column.type.name != "citext"
+    column_type, limits = limited(column.type, column.name, column_type, notes, expressions, is_exact=is_exact)
     is_sent = must_be_sent(table, column) and not column_type.is_read_only
     if is_sent and column.may_insert and "create" in methods:
         arguments["required"] = True
@@ -69,18 +70,25 @@ def _rights(column: Column, column_type: ColumnType, methods: frozenset[str], is
 
 
 def limited(
-    given: Type, name: str, column_type: ColumnType, notes: list[str], expressions: Sequence[str] = ()
+    given: Type,
+    name: str,
+    column_type: ColumnType,
+    notes: list[str],
+    expressions: Sequence[str] = (),
+    *,
+    is_exact: bool = True,
 ) -> tuple[ColumnType, dict[str, Any]]:
     """Return the type and the limits of values. given, name: the type and the name in the database. expressions: of
-    CHECK constraints. Adds to the notes what they do not say."""
+    CHECK constraints. is_exact: whether texts that differ are never equal. Else only PostgreSQL knows which texts are
+    those of a list. Adds to the notes what they do not say."""
     limits: dict[str, Any] = {}
     if column_type.is_text and not column_type.choices and given.modifier >= 4 and given.element is None:
         limits["max_length"] = given.modifier - 4
     for expression in (*given.checks, *expressions):
         found = stated(expression, name, column_type)
-        if not found.is_whole:
+        if not found.is_whole or (found.choices and not is_exact):
             notes.append(f"CHECK {one_line(expression)}")
-        if found.choices:
+        if found.choices and is_exact:
             column_type = _chosen(given, column_type, found, limits)
         for limit in ("minimum", "maximum", "min_length", "max_length"):
             if (bound := getattr(found, limit)) is not None:

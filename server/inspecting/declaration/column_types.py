@@ -29,8 +29,8 @@ def column_type_of(found: Type, dimensions: int = 0) -> ColumnType:
     if found.fields:
         return _composite(found)
     if found.element is not None:
-        # PostgreSQL calls the elements by the name of their domain.
-        element = OPAQUE if found.element.domains else column_type_of(found.element)
+        # PostgreSQL does not compare a domain over an enum.
+        element = OPAQUE if found.element.domains and found.element.labels else column_type_of(found.element)
         if element is OPAQUE or (element.fields and dimensions > 1):
             return OPAQUE
         # A column takes values with other dimensions than those that it declares, which may be more than a value has.

@@ -160,7 +160,8 @@ def _arguments(routine: Routine, hints: FunctionHints) -> _Arguments:
         name = hints.names.get(argument.name) or _argument_name(argument, number, taken, has_prefix=has_prefix)
         taken.add(name)
         own: list[str] = []
-        column_type, limits = limited(argument.type, argument.name, column_type, own)
+        is_exact = argument.type.name != "citext"
+        column_type, limits = limited(argument.type, argument.name, column_type, own, is_exact=is_exact)
         if own:
             notes[name] = tuple(own)
         column = "" if name == argument.name else argument.name
