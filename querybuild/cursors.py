@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import msgspec
@@ -21,7 +21,11 @@ from querybuild.declarations.values import ValueFault
 from querybuild.planning.plan import RelatedScope
 from querybuild.query import FieldFilter, FilterNode, Group, Query, RelationFilter
 
-Values = list[str | None]
+Values = list[str | tuple[str] | None]
+
+MAX_VALUE_CHARACTERS = 256
+"""How many characters of a value a cursor has, so that a URL can hold it. Of a longer value it has the beginning. Then
+PostgreSQL looks up the value of the row."""
 
 
 OF_THIS_LIST = "a cursor of this list, with the same sort and filter"
@@ -31,11 +35,13 @@ _DEPTH = 2
 
 class Cursor(msgspec.Struct, frozen=True):
     """A position in a sorted list. mark: a hash of the list. parent: the id of the resource whose related resources the
-    list contains, "" for a collection. values: those of the sort keys."""
+    list contains, "" for a collection. values: those of the sort keys. is_cut: of each, whether it is only the
+    beginning of the value."""
 
     mark: str
     parent: str
-    values: Values
+    values: tuple[str | None, ...]
+    is_cut: tuple[bool, ...]
 
     def check(self, mark: str, count: int) -> None:
         """Check that the cursor belongs to the requested list. mark: that of the list. count: the number of its sort
@@ -71,18 +77,25 @@ def mark_of(name: str, vals: Sequence[Any]) -> str:
     return hashlib.blake2b(f"{name}{vals!r}".encode(errors="surrogatepass"), digest_size=6).hexdigest()
 
 
-def encode_cursor(mark: str, values: Sequence[str | None], parent: str = "") -> str:
-    """Return a cursor."""
-    return base64.urlsafe_b64encode(dump_json([mark, parent, *values]).encode()).decode().rstrip("=")
+def encode_cursor(mark: str, values: Sequence[str | None], parent: str = "", ids: Container[int] = ()) -> str:
+    """Return a cursor. ids: the indexes of the values that are the id or a part of it. They are never cut."""
+    shown = [one if index in ids else _bounded(one) for index, one in enumerate(values)]
+    return base64.urlsafe_b64encode(dump_json([mark, parent, *shown]).encode()).decode().rstrip("=")
+
+
+def _bounded(value: str | None) -> str | list[str] | None:
+    """Return a value, or a list with its beginning if it is long."""
+    return value if value is None or len(value) <= MAX_VALUE_CHARACTERS else [value[:MAX_VALUE_CHARACTERS]]
 
 
 def decode_cursor(text: str) -> Cursor:
     """Decode a cursor. Raises ValueFault."""
     try:
         decoded = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        mark, parent, *values = msgspec.convert(load_json(decoded.decode(), _DEPTH), Values)
+        mark, parent, *sent = msgspec.convert(load_json(decoded.decode(), _DEPTH), Values)
     except (ValueError, JsonFault, msgspec.ValidationError) as error:
         raise ValueFault("a cursor from links.next or links.prev") from error
-    if mark is None or parent is None or not values:
+    if not isinstance(mark, str) or not isinstance(parent, str) or not sent or isinstance(sent[-1], tuple):
         raise ValueFault(OF_THIS_LIST)
-    return Cursor(mark, parent, values)
+    is_cut = tuple([isinstance(one, tuple) for one in sent])
+    return Cursor(mark, parent, tuple([one[0] if isinstance(one, tuple) else one for one in sent]), is_cut)

@@ -24,15 +24,22 @@ from querybuild.planning.rows import Row, with_computed
 from serializers.compound import Linkage, has_text_ids, id_encoder, ids_encoder
 from serializers.links import quote_segment, related_path, relationship_path, resource_path
 
+UNNAMEABLE = frozenset({"", ".", ".."})
+"""Ids that no path can name: clients and proxies remove such segments."""
+
 _ENCODER = msgspec.json.Encoder()
 _FIRST = itemgetter(0)
 
 
 class ResourceEncoder:
     """Writes the resource objects of one type and one fieldset. linked: the relationships that have `data`. has_link:
-    whether each object has a `self` link."""
+    whether each object has a `self` link. has_links: whether its relationships have links.
 
-    def __init__(self, node: Node, linked: tuple[str, ...], base_url: str, *, has_link: bool) -> None:
+    An object whose id no path can name has no links: its `self` would be the collection."""
+
+    def __init__(
+        self, node: Node, linked: tuple[str, ...], base_url: str, *, has_link: bool, has_links: bool = True
+    ) -> None:
         resource, attributes, relationships = node.resource, node.attributes, node.relationships
         self._values = _values_of(node)
         self._own = itemgetter(slice(1, 1 + len(attributes)))
@@ -42,7 +49,7 @@ class ResourceEncoder:
         self._has_attributes = bool(attributes)
         linkage_indexes = [linked.index(relation.name) for relation in relationships if relation.name in linked]
         text = f'{{"type":{json.dumps(resource.type)},"id":"{_ID}"' + (f',"attributes":{_OWN}' if attributes else "")
-        text += _object_tail(resource, relationships, linked, base_url, has_link=has_link)
+        text += _object_tail(resource, relationships, linked, base_url, has_link=has_link, has_links=has_links)
         pieces = _pieces(text, linkage_indexes)
         self._constants: list[Iterable[bytes]] = [repeat(one if isinstance(one, bytes) else b"") for one in pieces]
         self._urls = [(index, repeat(one)) for index, one in enumerate(pieces) if isinstance(one, tuple)]
@@ -50,9 +57,14 @@ class ResourceEncoder:
         self._linkage = [(index, one) for index, one in enumerate(pieces) if isinstance(one, int)]
         self._id = id_encoder(resource)
         self._text, self._gaps = _template(pieces)
+        self._without_links = self
+        if self._has_quoted_ids and has_links:
+            self._without_links = ResourceEncoder(node, linked, base_url, has_link=False, has_links=False)
 
     def encode_one(self, row: Row, linkage: Sequence[bytes]) -> bytes:
         """Return the object of one row. linkage: the `data` of each relationship in `linked`."""
+        if row[0] in UNNAMEABLE and self._without_links is not self:
+            return self._without_links.encode_one(row, linkage)
         row_id = self._id(row[0])
         own = self._own(row) if self._values is None else next(self._values([row]))
         url_id = quote_segment(row[0]).encode() if self._has_quoted_ids else row_id
@@ -76,7 +88,12 @@ class ResourceEncoder:
             values[index] = columns[mark]
         for index, which in self._linkage:
             values[index] = linkage[which]
-        return list(map(b"".join, zip(*values, strict=False)))
+        objects = list(map(b"".join, zip(*values, strict=False)))
+        if self._without_links is not self:
+            for index, row in enumerate(rows):
+                if row[0] in UNNAMEABLE:
+                    objects[index] = self._without_links.encode_one(row, [one[index] for one in linkage])
+        return objects
 
     def _attributes(self, rows: Sequence[Row]) -> list[bytes]:
         """Return the attributes object of each row, all from one call. A value of a `json` column is copied as it is
@@ -186,13 +203,14 @@ def _object_tail(
     base_url: str,
     *,
     has_link: bool,
+    has_links: bool,
 ) -> str:
     """The text of an object after its attributes."""
     path = resource_path(base_url, resource, _URL_ID)
     members = []
     for relationship in relationships:
         parts = []
-        if "read" in relationship.methods:
+        if has_links and "read" in relationship.methods:
             own, related = relationship_path(path, relationship), related_path(path, relationship)
             parts.append(f'"links":{{"self":"{own}","related":"{related}"}}')
         if relationship.name in linked:

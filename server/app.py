@@ -40,7 +40,7 @@ from server.http import compression, cors
 from server.http.allowed_hosts import AllowedHosts
 from server.http.proxies import request_factory, trusted_peer_check
 from server.http.request import HandlerDelegate, Request
-from server.http.target import ASTERISK, canonical_path, path_text, pattern_text, shown_path
+from server.http.target import ASTERISK, canonical_path, is_too_long, path_text, pattern_text, shown_path
 from server.http.transport.closings import Closings, Reason
 from server.http.transport.connections import FindHandler, Server
 from server.limits.balance import Balance
@@ -146,8 +146,8 @@ class Routes:
     def _read_path(self, request: HTTPServerRequest) -> str | None:
         """Replace the path of the request by its canonical form and return it. Returns None if it has none."""
         assert request.uri is not None
-        is_short = len(request.uri) <= self.engine.settings.max_url_bytes
-        path = canonical_path(request.path) if is_short else None
+        is_long = is_too_long(request.uri, self.engine.settings.max_url_bytes)
+        path = None if is_long else canonical_path(request.path)
         request.path = shown_path(request.path) if path is None else path
         return path
 

@@ -86,6 +86,11 @@ class Rows(msgspec.Struct, frozen=True):
         """The criteria and the conditions: everything that each row meets, besides the pair of keys."""
         return (*self.criteria, *self.conditions)
 
+    def is_part_of_id(self, key: OrderKey) -> bool:
+        """Return whether a key of the order is the id or a part of it."""
+        column = key.column
+        return column.alias == self.alias and column.attribute.column_name in self.resource.id.key.columns
+
     @property
     def is_limited(self) -> bool:
         """Whether the context may hide some of the rows, or may forbid to write them."""
@@ -170,11 +175,18 @@ class OrderKey(msgspec.Struct, frozen=True):
 
 
 class KeysetPosition(msgspec.Struct, frozen=True):
-    """The position after a row in the order. slots: those of the texts of its sort keys, None for a key that is
-    null."""
+    """The position after a row in the order. slots: those of the texts of its sort keys, None for a key that is null.
+    is_cut: of each key, whether the text is only the beginning of the value, which has to be looked up."""
 
     keys: tuple[OrderKey, ...]
     slots: tuple[int | None, ...]
+    is_cut: tuple[bool, ...] = ()
+
+    @property
+    def needs_row(self) -> bool:
+        """Whether the position is lost if its row is gone: only the beginning of a text can stand for the whole."""
+        pairs = zip(self.keys, self.is_cut, strict=False)
+        return any(cut and key.column.attribute.type.family != "text" for key, cut in pairs)
 
 
 class Branch(msgspec.Struct, frozen=True):
@@ -308,6 +320,11 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     def rows(self) -> Rows:
         """The primary rows."""
         return self.node.rows
+
+    @property
+    def cursor_ids(self) -> frozenset[int]:
+        """The indexes of the keys of a cursor that are the id or a part of it."""
+        return frozenset(index for index, key in enumerate(self.rows.order) if self.rows.is_part_of_id(key))
 
     @property
     def cursor_keys(self) -> tuple[OrderKey, ...]:

@@ -306,7 +306,7 @@ class _ReadPlanner:
             return None
         self.cursor_parent = cursor.parent
         slots = tuple(None if value is None else self.conditions.slot(value) for value in cursor.values)
-        return KeysetPosition(keys, slots)
+        return KeysetPosition(keys, slots, cursor.is_cut if any(cursor.is_cut) else ())
 
     def page_slots(self, page: Page) -> tuple[int | None, int | None]:
         """Return the slots of LIMIT and OFFSET."""

@@ -113,7 +113,7 @@ def split_values(query_string: str, limits: Limits) -> SplitQuery | None:
                 key.append(name)
             elif role == "cursor":
                 cursor_text, cursor = value, decode_cursor(value) if value else None
-                key.append((name, None if cursor is None else tuple([one is None for one in cursor.values])))
+                key.append((name, None if cursor is None else _cursor_form(cursor)))
             else:
                 key.append(None)
     except (_NoForm, JsonFault, ValueFault, UnicodeDecodeError):
@@ -125,6 +125,10 @@ def split_values(query_string: str, limits: Limits) -> SplitQuery | None:
     offset = (position - 1) * size if minimum else position
     key.append((position > minimum, offset > 0, offset >= FAR_OFFSET))
     return SplitQuery(tuple(key), sent, vals, offset, cursor_text, cursor)
+
+
+def _cursor_form(cursor: Cursor) -> Hashable:
+    return tuple([one is None for one in cursor.values]), cursor.is_cut
 
 
 def _parameter(encoded: str) -> tuple[str, ParameterRole]:

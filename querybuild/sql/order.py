@@ -6,16 +6,19 @@ It must not know: values.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 
+from pypika import PostgreSQLQuery
 from pypika import functions as sql_functions
 from pypika.queries import QueryBuilder
 from pypika.terms import Criterion, Term
 
+from querybuild.cursors import MAX_VALUE_CHARACTERS
 from querybuild.declarations.terms import Template, cast_from_text, ordered
 from querybuild.planning.plan import KeysetPosition, OrderKey, Rows
 from querybuild.sql.binds import Binds
-from querybuild.sql.clauses import all_of, if_visible, operand, sorted_operand
+from querybuild.sql.clauses import all_of, if_visible, join, operand, sorted_operand, table
 
 
 def order(query: QueryBuilder, keys: tuple[OrderKey, ...], binds: Binds) -> QueryBuilder:
@@ -52,6 +55,9 @@ def rows_after(rows: Rows, keyset: KeysetPosition, binds: Binds) -> list[Criteri
     """
     slots = [None if slot is None else binds.request(slot) for slot in keyset.slots]
     bounds = [None if slot is None else _bound(key, slot) for key, slot in zip(keyset.keys, slots, strict=True)]
+    if keyset.is_cut:
+        cut = zip(keyset.keys, bounds, keyset.is_cut, strict=True)
+        bounds = [_looked_up(rows, keyset, key, bounds, binds) if is_cut else bound for key, bound, is_cut in cut]
     found: list[Criterion] = []
     same: list[Criterion] = []
     for sign, run in groupby(zip(keyset.keys, bounds, strict=True), _sign):
@@ -68,6 +74,32 @@ def rows_after(rows: Rows, keyset: KeysetPosition, binds: Binds) -> list[Criteri
         # A key that SQL computes may fail for hidden rows.
         return [if_visible(rows, part, binds) for part in found]
     return found
+
+
+def _looked_up(rows: Rows, keyset: KeysetPosition, key: OrderKey, bounds: Sequence[Term | None], binds: Binds) -> Term:
+    """Return a value of which the cursor only has the beginning, from the row itself:
+
+    `COALESCE((SELECT "t0"."body" FROM "docs" "t0" WHERE "t0"."id"=$2 AND left(CAST("t0"."body" AS TEXT),256)=$1),$1)`
+
+    If the row is gone, or has another value now, the list goes on at the beginning of a text. So a row may be repeated,
+    and none is skipped: in the other direction the beginning is followed by the last character.
+    """
+    slot, term = keyset.slots[keyset.keys.index(key)], operand(key.column, binds)
+    assert slot is not None
+    beginning = Template("CAST({} AS TEXT)", binds.request(slot))
+    of_row = [
+        Template("{}={}", operand(one.column, binds), bound)
+        for one, bound in zip(keyset.keys, bounds, strict=True)
+        if rows.is_part_of_id(one) and bound is not None
+    ]
+    is_same = Template(f"left(CAST({{}} AS TEXT),{MAX_VALUE_CHARACTERS})={{}}", term, beginning)
+    query = join(PostgreSQLQuery.from_(table(rows.resource, rows.alias)).select(term), rows.joins, binds)
+    query = query.where(all_of([*of_row, is_same])).limit(1)
+    if key.column.attribute.type.family != "text":
+        return Template("{}", query)
+    last = "||chr(CASE current_setting('server_encoding') WHEN 'UTF8' THEN 1114111 ELSE 255 END)"
+    other = Template("{}" + last, beginning) if key.is_descending != key.is_backwards else beginning
+    return Template("COALESCE({},{})", query, other)
 
 
 def _sign(bounded: tuple[OrderKey, Term | None]) -> str | None:

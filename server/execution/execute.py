@@ -124,6 +124,9 @@ async def run_read(
             if not rows and not is_snapshot and (plan.scope is not None or page.offset or plan.rows.keyset is not None):
                 return None
             total = await _total(connection, read, sent, rows, has_more)
+            if not rows and plan.rows.keyset is not None and plan.rows.keyset.needs_row:
+                detail = "The row of this cursor is not there any more, or is the last one: begin again."
+                raise PageError(detail, parameter=page.cursor_parameter)
         except (*REFUSED, *PARSED, UNSUPPORTED, COLLATIONS_DIFFER) as error:
             raise_refusal(error, read, sent.path)
         if not rows and plan.scope is not None:
@@ -302,7 +305,8 @@ def cursors(read: PreparedRead, result: ReadResult, parent: str) -> tuple[str, s
     end = begin + len(read.plan.cursor_keys)
     rows = result.rows[0]
     ends = (rows[0], rows[-1]) if rows else ()
-    first, last = [encode_cursor(read.cursor_mark, row[begin:end], parent) for row in ends] or ("", "")
+    ids = read.plan.cursor_ids
+    first, last = [encode_cursor(read.cursor_mark, row[begin:end], parent, ids) for row in ends] or ("", "")
     return first, last
 
 

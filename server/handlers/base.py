@@ -33,6 +33,7 @@ from server.errors import (
 from server.handlers.sending import Sending
 from server.http.negotiation import ANY, MediaType, check_accept, check_content_type
 from server.http.request import Request
+from server.http.target import is_too_long
 from server.limits.running import CancelScope, ClientGone, Running
 from server.postgres.database import Database
 from server.routes import NOT_ALLOWED, OPTIONS, WRITES, Route, route_not_found
@@ -82,7 +83,7 @@ class Handler(Sending):
         self.begin_work()
         engine, request = self.engine, self.request
         settings = engine.settings
-        if len(request.uri or "") > settings.max_url_bytes:
+        if is_too_long(request.uri or "", settings.max_url_bytes):
             raise UrlTooLong(f"A URL has at most {settings.max_url_bytes} bytes.")
         if request.head_bytes > settings.max_header_bytes:
             self._refuse_headers()

@@ -21,6 +21,7 @@ _ENCODED = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _KEPT = re.compile(f"[/%{CONTROLS}]")
 _IN_A_PATTERN = re.compile(rf"\\?({_ENCODED.pattern})")
 _UNSEEN = re.compile(rb"[^\x21-\x7e]")
+_PAGE = ("page[", "page%5b")
 _DOTS = frozenset({b"", b".", b".."})
 
 
@@ -36,6 +37,16 @@ def read_target(target: str) -> tuple[str | None, str]:
     if found is None or "@" in found[1]:
         raise ValueError("not a target of this server")
     return found[1], (found[2] or "/") + (found[3] or "")
+
+
+def is_too_long(target: str, max_bytes: int) -> bool:
+    """Return whether a target is too long. Links to other pages are encoded, and have a cursor: neither counts, so that
+    each link that the server writes is one that it accepts."""
+    if len(target) <= max_bytes:
+        return False
+    path, _, query = target.partition("?")
+    parts = [one for one in query.split("&") if not one.lower().startswith(_PAGE)]
+    return len(unquote_to_bytes("?".join([path, "&".join(parts)]))) > max_bytes
 
 
 def canonical_path(path: str) -> str | None:
