@@ -181,7 +181,8 @@ class TableAbilities(msgspec.Struct, frozen=True):
     merged: the kinds of writes of which one statement may do several: no trigger, policy or function can tell it from
     several statements. returned: the kinds of writes after which the row is as RETURNING has it.
     deferred: the triggers that run when the transaction ends, as SQL writes their names.
-    has_unique_ids: whether a constraint keeps the ids unique.
+    has_unique_ids: whether a constraint keeps the ids unique. is_view: whether it is a view, a materialized view or a
+    foreign table.
     """
 
     locks_rows: bool = True
@@ -192,6 +193,7 @@ class TableAbilities(msgspec.Struct, frozen=True):
     returned: frozenset[str] = CHANGE_KINDS
     deferred: tuple[str, ...] = ()
     has_unique_ids: bool = True
+    is_view: bool = False
 
 
 class Link(msgspec.Struct, frozen=True, eq=False):

@@ -26,9 +26,19 @@ def value_reader(row: OperatorRow, attribute: Attribute, limits: Limits, *, is_t
         case "one":
             return lambda val: [read(val)]
         case "list":
-            return lambda val: [[read(item) for item in _items(val, attribute, limits, is_text=is_text)]]
+            return lambda val: [_each(read, _items(val, attribute, limits, is_text=is_text))]
         case "pair":
-            return lambda val: [read(item) for item in _pair(_items(val, attribute, limits, is_text=is_text))]
+            return lambda val: _each(read, _pair(_items(val, attribute, limits, is_text=is_text)))
+
+
+def _each(read: Callable[[Any], Any], items: list[Any]) -> list[Any]:
+    """Convert the items of a list. The fault is one of the list, which is what an error shows."""
+    try:
+        return [read(item) for item in items]
+    except ValueFault as error:
+        if None in items:
+            raise ValueFault("a list without null, which `is_` and `isnot` find") from error
+        raise ValueFault(f"a list of values, each {error}") from error
 
 
 def _item_reader(row: OperatorRow, attribute: Attribute, *, is_text: bool) -> Callable[[Any], Any]:

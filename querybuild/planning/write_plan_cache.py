@@ -53,12 +53,15 @@ def form_key(change: Change, resource: Resource) -> Hashable | None:
 
 def write_form_of(change: Change, planned: PlannedWrite, view: View, access: Access) -> WriteForm | None:
     """Return the form of a valid change, or None if it sends read-only attributes, which have other slots, or fields
-    that must agree, or a part of a key that a rule sets."""
+    that must agree, or a part of a key that a rule sets, or perhaps both sides of a relationship of a type with
+    itself, which may contradict each other."""
     plan, catalog = planned.plan, view.catalog
     resource, names = plan.resource, tuple(change.attributes or ())
     attributes = [one for name in names if (one := resource.attribute(name)) is not None]
     linked = [other for name in change.relationships if (other := resource.relationship(name)) is not None]
     if plan.unchanged or planned.agreements:
+        return None
+    if len(linked) > 1 and any(one.target == resource.type for one in linked):
         return None
     sent = (plan.id_slot is not None) + len(attributes) + len(linked)
     fields = access.assigned.get(resource.type, ()) if plan.kind == "create" else ()

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from querybuild.cursors import OF_THIS_LIST, encode_cursor
-from querybuild.declarations.resource import Resource, link_of
+from querybuild.declarations.resource import Attribute, Resource, link_of
 from querybuild.errors import PageError, listed, quoted, raise_as, resource_not_found
 from querybuild.planning.context import Context
 from querybuild.planning.plan import Branch, ReadPlan
@@ -252,8 +252,17 @@ def raise_impossible(error: Exception, read: PreparedRead) -> NoReturn:
     reason (`call_answer`)."""
     if read.plan.is_called or not is_of_rows(error):
         raise error
-    types = dict.fromkeys(node.resource.type for node, _ in nodes(read.plan.node))
-    raise_as(impossible_value(error, listed(map(quoted, types))), error)
+    shown = [node for node, _ in nodes(read.plan.node)]
+    types = dict.fromkeys(node.resource.type for node in shown)
+    computed = dict.fromkeys(one.name for node in shown for one in node.read if may_be_computed(one, node.resource))
+    raise_as(impossible_value(error, listed(map(quoted, types)), tuple(computed)), error)
+
+
+def may_be_computed(attribute: Attribute, resource: Resource) -> bool:
+    """Return whether PostgreSQL may compute a value when it reads a row: by an expression of the declaration, as a
+    generated column, or as a column of a view."""
+    is_fixed = not (attribute.creatable or attribute.updatable)
+    return attribute.sql is not None or is_fixed or resource.abilities.is_view
 
 
 def ambiguous_ids(read: PreparedRead, id_value: object) -> AmbiguousIds:

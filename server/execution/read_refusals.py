@@ -7,10 +7,11 @@ Answers contain no SQL, no names of tables or columns, and no text of the driver
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import NoReturn
 
 from querybuild.declarations.operators import PATTERN_OPERATORS, TEXT_OPERATORS, all_names
-from querybuild.errors import resource_not_found
+from querybuild.errors import listed, quoted, resource_not_found
 from querybuild.filters import SentFilter, placed
 from querybuild.planning.plan import Values
 from server.engine import PreparedRead
@@ -105,8 +106,12 @@ _OF_TEXTS = frozenset({"22P02", "22007", "22008"})
 """The SQLSTATEs of texts that are not a value of a type, and of dates that do not exist."""
 
 
-def impossible_value(error: Exception, what: str) -> ImpossibleValue:
-    """Return the error for stored rows with which PostgreSQL cannot compute, and log it. what: which rows."""
+def impossible_value(error: Exception, what: str, computed: Sequence[str] = ()) -> ImpossibleValue:
+    """Return the error for stored rows with which PostgreSQL cannot compute, and log it. what: which rows. computed:
+    the names of the fields that may be left out instead."""
     log.warning("a row of %s has a value that PostgreSQL cannot compute: %s", what, in_one_line(error))
     detail = f"PostgreSQL cannot compute a value of a stored row of {what}: {describe_refusal(error)}. "
-    return ImpossibleValue(detail + "Leave computed fields out by `fields`, or exclude the row by a filter.")
+    if not computed:
+        return ImpossibleValue(detail + "Exclude the row by a filter.")
+    names = listed(map(quoted, computed))
+    return ImpossibleValue(f"{detail}Leave {names} out by `fields`, or exclude the row by a filter.")

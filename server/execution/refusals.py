@@ -7,7 +7,7 @@ Answers contain no SQL, no names of tables or columns, and no text of the driver
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from asyncpg import exceptions as pg
 
@@ -179,8 +179,7 @@ def _violation(error: PostgresMessage, write: PlannedWrite, engine: Engine) -> E
     names = listed(quoted(name) for name, _ in fields) if fields else f"This {plan.resource.type}"
     match error:
         case pg.UniqueViolationError():
-            what = f"this value already: {names}" if fields else "values already that must be unique"
-            return Conflict(f"Another {plan.resource.type} has {what}.", pointer=pointer)
+            return _repeated(columns, [name for name, _ in fields], error, write, engine, pointer)
         case pg.ForeignKeyViolationError() if _is_referred_to(error, write, engine):
             detail = f"This {plan.resource.type} is still referred to by other resources: change these first."
             return Conflict(detail, pointer=write.pointer)
@@ -203,6 +202,37 @@ def _violation(error: PostgresMessage, write: PlannedWrite, engine: Engine) -> E
         case _:
             be = "are" if len(fields) > 1 else "is"
             return Conflict(f"{names} {be} in conflict with another resource.", pointer=pointer)
+
+
+def _repeated(
+    columns: Sequence[str],
+    names: Sequence[str],
+    error: PostgresMessage,
+    write: PlannedWrite,
+    engine: Engine,
+    pointer: str | None,
+) -> Conflict:
+    """Return the error for values that another row has. It may be a row of the related resources whose keys change.
+    names: of the written fields that have the columns."""
+    resource = write.plan.resource
+    if not _is_about(error, resource, engine):
+        targets = [link.target for link in write.plan.links if _is_about(error, link.target, engine)]
+        if targets:
+            resource = targets[0]
+            names = list(dict.fromkeys([name for one in columns for name in _fields_of(resource, one)]))
+    values = "these values" if len(names) > 1 else "this value"
+    what = f"{values} already: {listed(map(quoted, names))}" if names else "values already that must be unique"
+    return Conflict(f"Another {resource.type} has {what}.", pointer=pointer)
+
+
+def _fields_of(resource: Resource, column: str) -> Iterator[str]:
+    """Yield the names of the fields of a resource that are stored in a column."""
+    for one in resource.attributes:
+        if one.is_stored and one.readable and one.column_name == column:
+            yield one.name
+    for own in filter(None, map(own_key_of, resource.relationships)):
+        if column in own.own_columns:
+            yield own.name
 
 
 def _is_referred_to(error: PostgresMessage, write: PlannedWrite, engine: Engine) -> bool:
@@ -304,8 +334,13 @@ def _missing_related(
                 if unsent is not None:
                     detail = f"{quoted(unsent.name)} shares a column with it, and would refer to nothing: send both."
                     return Conflict(detail, pointer=pointer)
-                if _refers_to(engine.catalog.by_type[own.target], error, engine):
+                target = engine.catalog.by_type[own.target]
+                if _refers_to(target, error, engine) and target.abilities.has_unique_ids:
                     return related_not_found(own.target, id_text, pointer)
+                if _refers_to(target, error, engine):
+                    # The key of a table does not lead to the rows of the tables that inherit from it.
+                    detail = f"The database does not let {quoted(own.name)} refer to the {own.target}"
+                    return RelatedNotFound(f"{detail} {quoted(id_text)}.", pointer=pointer)
                 detail = f"Another key of the {write.plan.resource.type} shares a column with it, and would refer to"
                 return Conflict(f"{detail} nothing.", pointer=pointer)
         if set(own.own_columns) == set(columns):

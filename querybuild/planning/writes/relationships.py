@@ -5,6 +5,7 @@ It must not know: documents, SQL text.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from querybuild.declarations.resource import Relationship, Resource, ToOne, link_of, own_key_of, referring_key
@@ -62,6 +63,31 @@ def plan_relationships(draft: Draft) -> None:
             _keep(draft, own, linkage)
         else:
             _link(draft, relationship, linkage)
+    if len(draft.change.relationships) > 1:
+        draft.errors += _contradictions(draft)
+
+
+def _contradictions(draft: Draft) -> Iterator[RelationshipFault]:
+    """Yield the errors for the two sides of a relationship of a type with itself, if the document has both, and only
+    one of them links the resource to itself."""
+    sent, resource = draft.change.relationships, draft.resource
+    seen: set[str] = set()
+    for name, linkage in sent.items():
+        relationship = resource.relationship(name)
+        if relationship is None or relationship.target != resource.type:
+            continue
+        seen.add(name)
+        for other in draft.catalog.other_sides(resource, relationship):
+            is_itself = _has_itself(linkage, draft)
+            if other in seen - {name} and is_itself != _has_itself(sent[other], draft):
+                one, without = (name, other) if is_itself else (other, name)
+                detail = f"{quoted(one)} links this {resource.type} to itself, and {quoted(without)}, its other side, "
+                yield RelationshipFault(f"{detail}does not.", pointer=linkage.pointer)
+
+
+def _has_itself(linkage: LinkageChange, draft: Draft) -> bool:
+    change = draft.change
+    return any(one.id == change.id if one.lid is None else one.lid == change.lid for one in linkage.identifiers)
 
 
 _PARTICIPLES: dict[LinkMode, str] = {"add": "added", "replace": "replaced", "remove": "removed"}

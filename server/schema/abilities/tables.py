@@ -56,6 +56,7 @@ async def with_abilities(
             cancels_writes=cancels[one],
             **msgspec.structs.asdict(by_name.get((one.schema, one.table), nothing)),
             has_unique_ids=(one.type, "") not in unenforced_keys,
+            is_view=one in tables and tables[one].kind not in ("r", "p"),
         )
         for one in resources
     }
