@@ -41,7 +41,7 @@ def array(element: ColumnType, *, dimensions: int | None = None) -> ColumnType:
         shown=None if shown is None else each_element(shown),
         bound=element.bound_array
         or (None if element.bound is None else _text_array_as(element.sql_type or element.name.upper())),
-        has_equality=element.has_equality or element.name in ("bytea", "jsonb"),
+        has_equality=element.has_equality or element.name == "jsonb",
         has_order=element.has_order,
         is_compared_as_text=element.is_compared_as_text,
         is_read_only=element.is_read_only,

@@ -30,7 +30,8 @@ class IdType(msgspec.Struct, frozen=True, eq=False):
     read: converts the canonical text of an id, and raises ValueFault for every other text.
     schema: the JSON Schema of these texts. pattern: that of the texts of values, in a filter and as a part of an id. It
         is more exact than the schema, because it is not in each document.
-    id_text: selects the canonical text of a column, if the value of an id is this text.
+    id_text: selects the canonical text of a column, if the value of an id is this text. to_column: converts such a text
+        to the type of the column, if a cast does not.
     read_part: reads the part of an id with several parts, if that may be more texts. Unlike an id of one text, it may
         be empty, `.` or `..`: with its comma it is no such segment of a path.
     text_of: returns the canonical text of a value of an attribute.
@@ -43,6 +44,7 @@ class IdType(msgspec.Struct, frozen=True, eq=False):
     read_part: Callable[[str], Any] | None = None
     text_of: Callable[[Any], str] = str
     is_number: bool = False
+    to_column: Callable[[Term], Term] | None = None
     pattern: str = r"([^\\,\u0000]|\\[\\,])*"
 
 
@@ -131,6 +133,24 @@ def _numeric_id(text: str) -> str:
     return text
 
 
+def _hex(text: str) -> str:
+    if not re.fullmatch("(?:[0-9a-f]{2})*", text):
+        raise ValueFault("bytes in lower-case hexadecimal digits, two a byte")
+    return text
+
+
+def _hex_of(column: Term) -> Term:
+    return Template("encode({},'hex')", column)
+
+
+def _bytes_of(text: Term) -> Term:
+    return Template("decode({},'hex')", text)
+
+
+def _hex_text(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
 # A row of another writer may have an infinite date, or the first or last date that Python has, as its id: 9999-12-31 is
 # often the end of a period. No attribute shows these (`values.FIRST_DATE`), but an id is only a text.
 _INFINITE = ("infinity", "-infinity")
@@ -202,6 +222,15 @@ _TEXT: JsonSchema = {"type": "string", "minLength": 1}
 TEXT_IDS = IdType(_not_empty(_text), _TEXT, read_part=_text)
 CHAR_IDS = IdType(_not_empty(_char), _TEXT | {"pattern": "[^ ]$"}, as_text, _char, _blanks_removed)
 CITEXT_IDS = IdType(_not_empty(_citext), _TEXT | {"pattern": "^[^A-Z]+$"}, _lower, _citext, _in_lower_case)
+BYTEA_IDS = IdType(
+    _not_empty(_hex),
+    {"type": "string", "pattern": "^([0-9a-f]{2})+$"},
+    _hex_of,
+    _hex,
+    _hex_text,
+    to_column=_bytes_of,
+    pattern="([0-9a-f]{2})*",
+)
 UUID_IDS = IdType(_uuid_id, {"type": "string", "format": "uuid"}, pattern="[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 NUMERIC_IDS = IdType(
     _numeric_id,

@@ -13,8 +13,10 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
+from pypika.terms import Term
 
 from querybuild.declarations.id_types import IdType
+from querybuild.declarations.terms import Template, escaped_braces
 from querybuild.declarations.types import ColumnType
 from querybuild.declarations.values import ValueFault
 
@@ -117,3 +119,14 @@ def id_value(value: Any, column_type: ColumnType) -> Any:
     if id_type.id_text is None or not isinstance(native, Decimal):
         return native
     return id_type.read(id_type.text_of(native))
+
+
+def bound_id(column_type: ColumnType, parameter: Term, array: str = "") -> Term:
+    """Return the value of an id of which a parameter has the text: `CAST(CAST($1 AS TEXT) AS date)`. array: `[]` for an
+    array of values."""
+    to_column, text = column_type.id_type.to_column, Template(f"CAST({{}} AS TEXT{array})", parameter)
+    if to_column is None:
+        return Template(f"CAST({{}} AS {escaped_braces(column_type.cast_name)}{array})", text)
+    return (
+        Template('ARRAY(SELECT {} FROM unnest({}) "k")', to_column(Template('"k"')), text) if array else to_column(text)
+    )

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,8 +15,8 @@ from pypika.terms import Criterion, Term
 from querybuild.declarations.access import ANYONE, Allow, Audience
 from querybuild.declarations.hooks import NO_HOOKS, Hooks
 from querybuild.declarations.id_types import IdType
-from querybuild.declarations.keys import Key, Referenced, composite_type, id_value, referring
-from querybuild.declarations.terms import cast_as, cast_from_text
+from querybuild.declarations.keys import Key, Referenced, bound_id, composite_type, id_value, referring
+from querybuild.declarations.terms import cast_as
 from querybuild.declarations.types import BIGINT, ColumnType
 
 RESOURCE_METHODS = frozenset({"list", "create", "detail", "update", "delete"})
@@ -449,8 +450,12 @@ def id_attribute(resource: Resource, key: Key, nullable: bool) -> Attribute:
 
     column_type = msgspec.structs.replace(declared, from_json=read, from_text=id_type.read)
     if id_type.id_text is not None:
-        name = declared.cast_name
-        column_type = msgspec.structs.replace(column_type, bound=cast_from_text(name), sql_type=name)
+        column_type = msgspec.structs.replace(
+            column_type,
+            bound=partial(bound_id, declared),
+            bound_array=partial(bound_id, declared, array="[]"),
+            sql_type=declared.cast_name,
+        )
     if key.referenced is not None and key.referenced.id.is_text:
         # The text of the id is looked up, so nothing is converted to the type of its column.
         column_type = msgspec.structs.replace(column_type, bound=None, sql_type="", is_ordered=False)

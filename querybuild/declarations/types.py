@@ -17,6 +17,7 @@ from pypika.terms import Function, Term
 
 from querybuild.declarations import values
 from querybuild.declarations.id_types import (
+    BYTEA_IDS,
     CHAR_IDS,
     DATE_IDS,
     NO_IDS,
@@ -373,12 +374,11 @@ BYTEA = _from_string(
     "bytea",
     "bytea",
     values.bytes_of,
-    is_ordered=False,
-    has_equality=False,
     schema={
         "contentEncoding": "base64",
         "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
     },
+    id_type=BYTEA_IDS,
 )
 JSON = _json("json")
 JSONB = _json("jsonb")

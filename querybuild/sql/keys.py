@@ -31,7 +31,7 @@ from typing import Any
 from pypika import Field, Table
 from pypika.terms import Criterion, Term
 
-from querybuild.declarations.keys import Key, Referenced
+from querybuild.declarations.keys import Key, Referenced, bound_id
 from querybuild.declarations.terms import Template, equals_any, escaped_braces, sql_of
 from querybuild.declarations.types import ColumnType
 
@@ -188,7 +188,7 @@ def _id_text(term: Term, column_type: ColumnType) -> Term:
 def _converted(parameter: Term, key: Key, array: str = "") -> Term:
     """Return the value of a key of one column. array: `[]` for an array of values."""
     if key.is_text:
-        return Template(f"CAST(CAST({{}} AS TEXT{array}) AS {_cast(key.types[0])}{array})", parameter)
+        return bound_id(key.types[0], parameter, array)
     return Template(f"CAST({{}} AS {_cast(key.types[0])}{array})", parameter) if key.is_mixed else parameter
 
 
@@ -199,10 +199,10 @@ def _cast(column_type: ColumnType) -> str:
 def _part(value: Term, index: int, part_type: ColumnType, *, has_text: bool) -> Term:
     r"""Return a part of a value. has_text: whether parts may have commas and backslashes. Then the value is split at
     the commas that are left when `\\` and `\,` have been replaced by `\b` and `\c`."""
-    sql_type = _cast(part_type)
-    if not has_text:
-        return Template(f"CAST(split_part({{}},',',{index}) AS {sql_type})", value)
-    encoded = r"replace(replace({},E'\\\\',E'\\b'),E'\\,',E'\\c')"
-    return Template(
-        rf"CAST(replace(replace(split_part({encoded},',',{index}),E'\\c',','),E'\\b',E'\\') AS {sql_type})", value
-    )
+    text = Template(f"split_part({{}},',',{index})", value)
+    if has_text:
+        encoded = Template(r"replace(replace({},E'\\\\',E'\\b'),E'\\,',E'\\c')", value)
+        split = Template(f"split_part({{}},',',{index})", encoded)
+        text = Template(r"replace(replace({},E'\\c',','),E'\\b',E'\\')", split)
+    to_column = part_type.id_type.to_column
+    return Template(f"CAST({{}} AS {_cast(part_type)})", text) if to_column is None else to_column(text)

@@ -7,16 +7,32 @@ It must not know: settings, files.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import msgspec
 
+from querybuild.declarations.catalog import CatalogError
 from querybuild.declarations.resource import Attribute, Relationship, own_key_of
 from querybuild.errors import quoted
 from server.inspecting.declaration.attributes import must_be_sent
 from server.inspecting.inspected import Field, Inspected, Inspection, NotServed
 from server.schema.fault import Fault
+
+_FAULT = re.compile(
+    "(?:resource “(?P<resource>[^”]+)”|function “(?P<function>[^”]+)”): "
+    "(?:attribute “(?P<attribute>[^”]+)”: |relationship “(?P<relationship>[^”]+)”: )?(?P<reason>.*)"
+)
+
+
+def faults_of(error: CatalogError) -> list[Fault]:
+    """Return the faults of declarations that do not fit each other, one a line of the error."""
+    found = [(line, _FAULT.fullmatch(line)) for line in str(error).splitlines()]
+    return [
+        Fault(line) if match is None else Fault(**{name: text or "" for name, text in match.groupdict().items()})
+        for line, match in found
+    ]
 
 
 def without(found: Inspection, faults: Sequence[Fault]) -> Inspection:

@@ -24,20 +24,22 @@ from server.inspecting.catalog.view_rights import with_rights_below
 from server.inspecting.declaration.functions import refused_functions, with_functions
 from server.inspecting.declaration.identity import is_id_type
 from server.inspecting.declaration.resources import declare
-from server.inspecting.fitting import without
+from server.inspecting.fitting import faults_of, without
 from server.inspecting.hints import load_hints
 from server.inspecting.inspected import Inspection
 from server.inspecting.text.module import python_module
 from server.postgres.row_security.roles import roles_of
 from server.schema import index_advisor
+from server.schema.fault import Fault
 from server.schema.live_schema import LiveSchema, read_live_schema
 from server.settings import Settings, StartError
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 
-ROUNDS = 3
-"""What is left out may be the target of a relationship whose fault comes first."""
+ROUNDS = 8
+"""What is left out may be the target of a relationship whose fault comes first. In the last round, a resource with a
+fault is left out as a whole."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -76,14 +78,17 @@ async def inspect_database(connection: Connection, settings: Settings, choice: C
         database = await with_rights_below(connection, database)
     routines, found = database.routines, declare(database, hints)
     refused: dict[str, str] = {}
-    for _ in range(ROUNDS if found.inspected else 0):
+    for number in range(ROUNDS if found.inspected else 0):
         whole = with_functions(found, routines, hints, refused, has_roles=settings.has_row_security)
-        catalog = _catalog(whole)
-        schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only, roles=roles)
-        if not schema.faults:
-            return Compared(whole, catalog, schema)
-        refused |= refused_functions(whole, schema.faults)
-        found = without(found, schema.faults)
+        catalog, faults = _catalog_of(whole)
+        if catalog is not None:
+            schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only, roles=roles)
+            if not schema.faults:
+                return Compared(whole, catalog, schema)
+            faults = schema.faults
+        refused |= refused_functions(whole, faults)
+        is_last = number == ROUNDS - 1
+        found = without(found, [one.of_resource for one in faults] if is_last else faults)
         if not found.inspected:
             break
     return Compared(with_functions(found, routines, hints, refused, has_roles=settings.has_row_security))
@@ -139,9 +144,22 @@ async def inspected_catalog(connection: Connection, settings: Settings) -> tuple
     return compared.catalog or _catalog(compared.found), compared
 
 
-def _catalog(found: Inspection) -> Catalog:
+def _catalog_of(found: Inspection) -> tuple[Catalog | None, Sequence[Fault]]:
+    """Return the catalog, or the faults of single declarations, which are left out. Raises StartError for others, such
+    as two types of one name."""
     try:
-        return Catalog(found.declarations)
+        return Catalog(found.declarations), ()
     except CatalogError as error:
+        faults = faults_of(error)
+        if any(one.resource or one.function for one in faults):
+            return None, faults
         advice = "give types, paths and fields other names in the hints"
         raise StartError(f"the tables cannot be declared: {advice}\n{error}") from error
+
+
+def _catalog(found: Inspection) -> Catalog:
+    """Return the catalog. Raises StartError."""
+    catalog, faults = _catalog_of(found)
+    if catalog is None:
+        raise StartError("\n".join(["the tables cannot be declared", *map(str, faults)]))
+    return catalog

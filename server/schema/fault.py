@@ -65,6 +65,11 @@ class Fault(msgspec.Struct, frozen=True):
         return "".join([_label(*one) for one in members]) + self.reason
 
     @property
+    def of_resource(self) -> Fault:
+        """The same as a fault of the whole resource."""
+        return msgspec.structs.replace(self, reason=self.text_within, attribute="", relationship="")
+
+    @property
     def field(self) -> str:
         """The name of its attribute or relationship."""
         return self.attribute or self.relationship

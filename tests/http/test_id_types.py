@@ -21,6 +21,7 @@ from tests.http.test_text_types import debian_cluster  # noqa: F401
 from waterspout import (
     ANYONE,
     BIGINT,
+    BYTEA,
     CHAR,
     CITEXT,
     DATE,
@@ -105,6 +106,13 @@ CASES = {
     "text": Case(TEXT, "varchar(9)", ("a,b", "b\\c", "é/%2F,"), ("'a,b'", r"'b\c'", "'é/%2F,'"), ("", "\0")),
     "uuid": Case(UUID, "uuid", UUIDS, [f"'{{{one.upper()}}}'" for one in UUIDS],
                  (UUIDS[1].upper(), UUIDS[1].replace("-", ""), "1", "")),
+    "bytea": Case(
+        BYTEA,
+        "bytea",
+        ("00", "0a", "a1ff"),
+        ("'\\x00'", "'\\x0A'", "'\\xA1FF'"),
+        ("0A", "0", "\\x0a", "zz", "Cg==", ""),
+    ),
     "smallint": Case(SMALLINT, "smallint", ("-3", "7", "10"), ("-3", "7", "10"), ("07", "+7", "32768", "7.0")),
     "char": Case(CHAR, "char(6)", ("a b", "ab", "é"), ("'a b'", "'ab   '", "'é'"), ("ab ", "", " ")),
     "numeric": Case(
@@ -383,6 +391,7 @@ async def test_other_spellings(served: tuple[Api, Case]) -> None:
     # The keys are stored as the ids are shown.
     for stored, id_text in ((two, case.ids[0]), (three, case.ids[1])):
         part, *line = (split_id(id_text) or []) if case.is_composite else [id_text]
+        part = f"\\x{part}" if case.declared is BYTEA else part
         shown = ",".join([f"CAST('{part}' AS {case.column})", *line])
         await api.sql(f"INSERT INTO links SELECT {stored}, {shown}")
     await check_reads(api, case)

@@ -131,7 +131,7 @@ CASES: list[tuple[Resource, str]] = [
     # ids and methods
     (
         thing(id=Id(type=TIME)),
-        "an id is bigint, char, citext, date, enum, int, numeric, smallint, text, timestamp, timestamptz, uuid, "
+        "an id is bigint, bytea, char, citext, date, enum, int, numeric, smallint, text, timestamp, timestamptz, uuid, "
         "not time",
     ),
     (thing(methods=frozenset({"list", "erase"})), "methods are create, delete, detail, list, update, not erase"),

@@ -154,7 +154,7 @@ def test_arguments(actions: Any, given: Any, fault: str) -> None:
         (compare("title", "in_", SUBJECT), "the value for “title” must be a list, not SUBJECT."),
         (
             compare("age", "in_", [Claim("a"), "x"]),
-            f"the value for “age” must be {WHOLE}, not [Claim(path='a'), 'x'].",
+            f"the value for “age” must be a list of values, each {WHOLE}, not [Claim(path='a'), 'x'].",
         ),
         (
             compare("age", "between", [Claim("a")]),

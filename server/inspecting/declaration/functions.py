@@ -88,8 +88,13 @@ def with_functions(
 
 def refused_functions(found: Inspection, faults: Sequence[Fault]) -> dict[str, str]:
     """Return why functions do not fit, by their names with types: the first of their faults."""
-    texts = {fault.path: fault.text_within for fault in reversed(faults)}
-    return {one.full_name: text for one in found.functions if (text := texts.get(one.function.route_path))}
+    # Faults of declarations that do not fit each other name no path.
+    texts = {fault.path or fault.function: fault.text_within for fault in reversed(faults)}
+    return {
+        one.full_name: text
+        for one in found.functions
+        if (text := texts.get(one.function.route_path) or texts.get(one.function.name))
+    }
 
 
 def _unused_names(routines: Sequence[Routine], hints: Hints) -> Iterator[str]:

@@ -42,6 +42,11 @@ class Reference(msgspec.Struct, frozen=True, eq=False):
         """Whether it refers to the id."""
         return self.references == self.target.identity.columns
 
+    def is_part_of_id(self, identity: Identity) -> bool:
+        """Return whether a part of the id is a key that refers to other columns than an id. Such a key is not written:
+        the id has the values of its columns, and not those of the ids that they refer to."""
+        return not self.is_to_id and not set(self.columns).isdisjoint(identity.columns)
+
     @property
     def is_unique(self) -> bool:
         """Whether at most one row refers to a resource."""

@@ -65,7 +65,7 @@ def to_one(reference: Reference, own: Served, names: Names, methods: Methods) ->
         arguments["nullable"] = False
     open_methods = methods[own.table.oid]
     can_create, can_update = _ways(columns, own)
-    if "create" in open_methods and not can_create:
+    if reference.is_part_of_id(own.identity) or ("create" in open_methods and not can_create):
         arguments["methods"] = READ_ONLY
     elif "update" in open_methods and not can_update:
         arguments |= {"updatable": False} if "create" in open_methods else {"methods": READ_ONLY}
@@ -107,7 +107,9 @@ def reverse(
         one.is_fixed or not one.may_update or one.name in source.identity.columns for one in columns
     )
     is_stated = _is_changed(target, methods) or _is_denied(target.table)
-    if is_closed and is_stated and "update" in methods[source.table.oid]:
+    if reference.is_part_of_id(source.identity):
+        arguments["methods"] = READ_ONLY
+    elif is_closed and is_stated and "update" in methods[source.table.oid]:
         # A new resource can be created below its owner, with its id.
         is_added = source.identity.is_composite and not reference.is_unique and "create" in methods[source.table.oid]
         can_add = is_added and target.table.may_lock and all(one.may_insert for one in columns)

@@ -162,7 +162,8 @@ def _all_inspected(known: _Known, names: Mapping[int, Names]) -> list[Inspected]
 
 def _attributes(one: Served, known: _Known, names: Names) -> list[Field]:
     table = one.table
-    keys = {column for reference in known.references[table.oid] for column in reference.columns}
+    written = [key for key in known.references[table.oid] if not key.is_part_of_id(one.identity)]
+    keys = {column for reference in written for column in reference.columns}
     parts = one.identity.columns
     own = [
         column
