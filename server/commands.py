@@ -220,8 +220,8 @@ def inspect(settings: Settings, *, schema: tuple[str, ...], only: tuple[str, ...
     from server.inspecting.catalog.choosing import Choice
 
     async def work(connection: Connection, _: str) -> inspecting.Report:
-        with step("inspecting the database"):
-            return await inspecting.report_on(connection, settings, Choice(schema, only, skip))
+        with step("inspecting the database") as show:
+            return await inspecting.report_on(connection, settings, Choice(schema, only, skip), show)
 
     found = _with_connection(settings, work)
     click.echo(found.text, nl=False)

@@ -42,7 +42,9 @@ def raise_refusal(error: Exception, read: PreparedRead, path_id: object = None) 
     """Raise ValueRefused if a value of the request can be the reason for an error of PostgreSQL, and ResourceNotFound
     if it is the id in the path. Otherwise raise the error itself: then an expression of the declarations failed for
     some row, or one of its functions raised it."""
-    if is_rule(error) or isinstance(error, RETRYABLE) or is_schema_changed(error):
+    if is_rule(error) or isinstance(error, RETRYABLE):
+        raise error
+    if is_schema_changed(error) and not any(_is_custom(one) for one in read.filters):
         raise error
     if (character := unknown_character(error)) is not None:
         if has_text(path_id, character):
@@ -78,12 +80,17 @@ def _is_suspect(one: SentFilter, error: Exception) -> bool:
     if isinstance(error, PARSED):
         return isinstance(error, INTERNAL) and one.op in PATTERN_OPERATORS
     state = state_of(error)
-    if one.op not in all_names():
+    if _is_custom(one):
         return True
     if state in _OF_TEXTS or state == OUT_OF_RANGE:
         # Such values are checked before. A comparison of two columns may cast one to the type of the other.
         return one.has_field or one.is_checked
     return one.op in _SUSPECTS.get(state, (one.op,))
+
+
+def _is_custom(one: SentFilter) -> bool:
+    """Return whether the operator is one of custom code, whose values nothing checks before PostgreSQL does."""
+    return one.op not in all_names()
 
 
 def _suspicion(one: SentFilter, error: Exception, values: Values) -> int:

@@ -46,10 +46,17 @@ class InspectedFunction(msgspec.Struct, frozen=True):
 
 
 class NotServed(msgspec.Struct, frozen=True):
-    """A table without a resource, or a function without a route. reason: why, and what would help."""
+    """A table without a resource, or a function without a route. reason: why, and what would help. advice: an example
+    for this one."""
 
     full_name: str
     reason: str
+    advice: str = ""
+
+    @property
+    def text(self) -> str:
+        """The reason with the advice."""
+        return f"{self.reason}, in {self.advice}" if self.advice else self.reason
 
 
 class Inspection(msgspec.Struct, frozen=True):

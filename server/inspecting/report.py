@@ -15,6 +15,7 @@ import msgspec
 from querybuild.declarations.catalog import Catalog, CatalogError
 from querybuild.errors import quoted
 from server.inspecting.catalog.choosing import Choice
+from server.inspecting.catalog.looking import Show
 from server.inspecting.catalog.model import Database
 from server.inspecting.catalog.reading import read_database
 from server.inspecting.catalog.role_privileges import with_privileges_of
@@ -58,8 +59,11 @@ class Compared(msgspec.Struct, frozen=True, eq=False):
     schema: LiveSchema | None = None
 
 
-async def inspect_database(connection: Connection, settings: Settings, choice: Choice | None = None) -> Compared:
-    """Return the declarations of the tables. choice: what the command line says, which comes before the hints.
+async def inspect_database(
+    connection: Connection, settings: Settings, choice: Choice | None = None, show: Show = lambda _: None
+) -> Compared:
+    """Return the declarations of the tables. choice: what the command line says, which comes before the hints. show: is
+    called with what is done next.
 
     Raises StartError, and asyncpg's errors.
     """
@@ -73,7 +77,9 @@ async def inspect_database(connection: Connection, settings: Settings, choice: C
         raise StartError("\n".join([_no_table(database), *hints.unknown_names(database)]))
     if roles:
         database = await with_privileges_of(connection, database, roles)
-    database = await with_view_keys(connection, database, is_id_type)
+    hinted = {name for name, one in hints.tables.items() if one.id_columns}
+    database = await with_view_keys(connection, database, is_id_type, hinted, settings.view_seconds, show)
+    show("comparing the declarations with the tables")
     if not roles:
         database = await with_rights_below(connection, database)
     routines, found = database.routines, declare(database, hints)
@@ -100,10 +106,11 @@ def _no_table(database: Database) -> str:
     return "no table of the database is chosen: check --schema, --only, --skip and the hints"
 
 
-async def report_on(connection: Connection, settings: Settings, choice: Choice) -> Report:
-    """Return the module and the remarks of the command. Raises StartError, and asyncpg's errors."""
+async def report_on(connection: Connection, settings: Settings, choice: Choice, show: Show = lambda _: None) -> Report:
+    """Return the module and the remarks of the command. show: as for `inspect_database`. Raises StartError, and
+    asyncpg's errors."""
     name: str = await connection.fetchval("SELECT current_database()")
-    compared = await inspect_database(connection, settings, choice)
+    compared = await inspect_database(connection, settings, choice, show)
     found, indexes = compared.found, tuple[str, ...]()
     if found.inspected:
         suggestions = await index_advisor.suggest(connection, compared.catalog or _catalog(found))
@@ -136,9 +143,12 @@ def _counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-async def inspected_catalog(connection: Connection, settings: Settings) -> tuple[Catalog, Compared]:
-    """Return the catalog of `serve --inspect`, and how it was found. Raises StartError, and asyncpg's errors."""
-    compared = await inspect_database(connection, settings)
+async def inspected_catalog(
+    connection: Connection, settings: Settings, show: Show = lambda _: None
+) -> tuple[Catalog, Compared]:
+    """Return the catalog of `serve --inspect`, and how it was found. show: as for `inspect_database`. Raises
+    StartError, and asyncpg's errors."""
+    compared = await inspect_database(connection, settings, show=show)
     if not compared.found.inspected:
         raise StartError("no table of the database can be served: `waterspout inspect` says why")
     return compared.catalog or _catalog(compared.found), compared

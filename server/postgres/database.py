@@ -20,7 +20,7 @@ from asyncpg import exceptions as pg
 
 from querybuild.errors import ApiError, raise_as
 from querybuild.principal import Principal
-from server.errors import Busy, SchemaChanged, TooManyStreams, Unavailable, too_many_requests
+from server.errors import Busy, TooManyStreams, Unavailable, too_many_requests
 from server.limits.clients import current_client
 from server.limits.per_worker import has_spare_connection, max_connections_per_client
 from server.observing import metrics
@@ -40,6 +40,7 @@ from server.postgres.driver_errors import (
     is_lost,
     is_refused_by_driver,
     is_rolled_back,
+    is_schema_changed,
     is_short,
     is_timed_out,
     timed_out,
@@ -334,13 +335,12 @@ class Database:
             except ApiError:
                 raise
             except Exception as error:
-                answer = translate(error)
-                if answer is error and is_repeatable is not _never:
+                if is_repeatable is not _never and translate(error) is error:
                     # A refused write is left to `refusals.py`, which can point into the document.
                     raise_rule(error)
-                if isinstance(answer, SchemaChanged):
+                if is_schema_changed(error):
                     log.error(_SCHEMA_CHANGED, in_one_line(error))
-                raise_as(answer, error)
+                raise_as(translate(error), error)
             # Random, so that two transactions in conflict do not meet again.
             await asyncio.sleep(random.uniform(0, PAUSE_SECONDS * attempt))
             attempt += 1

@@ -240,7 +240,6 @@ _UNFIT = (
     pg.DatatypeMismatchError,
     pg.CannotCoerceError,
     pg.InvalidSchemaNameError,
-    pg.WrongObjectTypeError,
 )
 """Errors of a statement that names what is not there, or compares what cannot be compared."""
 

@@ -114,6 +114,14 @@ class Settings(AccessSettings, frozen=True, kw_only=True):
         Meta(description="TOML file of hints for inspect: names, keys of views, what to skip, functions to publish."),
         About("Data", metavar="FILE", is_of_commands=True),
     ] = None
+    view_seconds: Annotated[
+        Seconds,
+        Meta(
+            description="How long inspect looks at the rows of views in all, to find keys that no constraint has; one "
+            "look takes at most 5 seconds."
+        ),
+        About("Data", metavar="SECONDS", is_of_commands=True),
+    ] = 30.0
     python_path: Annotated[
         Text | None,
         Meta(

@@ -80,12 +80,12 @@ def _inspected(settings: Settings) -> Declarations:
 
     async def read() -> Declarations:
         async with connected(url, settings) as connection:
-            with step("inspecting the database"):
-                catalog, compared = await inspected_catalog(connection, settings)
+            with step("inspecting the database") as show:
+                catalog, compared = await inspected_catalog(connection, settings, show)
             name = await connection.fetchval("SELECT current_database()")
         log.info("inspected: %s", summary(compared.found, name))
         for one in compared.found.not_served:
-            log.warning("%s is not served: %s", one.full_name, one.reason)
+            log.warning("%s is not served: %s", one.full_name, one.text)
         for made in compared.found.functions:
             for note in made.notes:
                 log.warning("the function %s has a route: %s", made.full_name, note)

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from asyncpg import exceptions as pg
 
-from server.errors import Busy, StatementTimeout, Unavailable
+from server.errors import Busy, SchemaChanged, StatementTimeout, Unavailable
 from server.postgres.driver_errors import RETRYABLE, describe_loss, is_refused_by_driver, is_rolled_back, translate
 
 AWAY = "The database cannot be reached; try again."
 SHORT = "The database is short of room, memory or another resource; try again."
+CHANGED = "The tables of the database are not as this server has read them; try again later."
 SLOW = "The database took too long over this request."
 
 
@@ -37,6 +38,8 @@ def said(code: str, severity: str = "ERROR", **fields: str) -> Any:
         ("25P03", Unavailable, AWAY),  # idle_in_transaction_session_timeout
         ("08006", Unavailable, AWAY),
         ("28P01", Unavailable, AWAY),  # the password has changed
+        ("42P01", SchemaChanged, CHANGED),  # a table was dropped
+        ("42703", SchemaChanged, CHANGED),  # a column was dropped
     ],
 )
 def test_an_error_that_is_an_answer(code: str, answer: type[Exception], detail: str) -> None:
@@ -44,7 +47,7 @@ def test_an_error_that_is_an_answer(code: str, answer: type[Exception], detail: 
     assert (type(found), str(found)) == (answer, detail)
 
 
-@pytest.mark.parametrize("code", ["42P01", "42601", "XX000", "0A000"])
+@pytest.mark.parametrize("code", ["42601", "XX000", "0A000"])
 def test_an_error_that_is_a_fault(code: str) -> None:
     error = said(code)
     assert translate(error) is error

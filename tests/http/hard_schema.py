@@ -592,27 +592,21 @@ RESOURCES = [
 
 # Not served:
 #
-# circular: no column of the view is known to be a key: name one in the hints, in
-# [tables.circular]: id = "id"
+# circular, total: no column of the view is known to be a key: name one in the hints,
+# such as [tables.circular]: id = "id"
 #
 # no_column: it has no columns
 #
 # no_key: it has no key: add a primary key, or a unique index over columns that are NOT
-# NULL
+# NULL, or name columns in the hints that are unique, in [tables.no_key]: id = "a"
 #
-# raising: no column of the view is known to be a key: name one in the hints, in
+# raising: its rows cannot be read, to look for a key: name one in the hints, in
 # [tables.raising]: id = "id"
-#
-# total: no column of the view is known to be a key: name one in the hints, in
-# [tables.total]: id = "people"
 
 # Functions without a route:
 #
-# either(text): several functions with this name take these arguments: rename one, or
-# drop it
-#
-# either(text, integer): several functions with this name take these arguments: rename
-# one, or drop it
+# either(text), either(text, integer): several functions with this name take these
+# arguments: rename one, or drop it
 #
 # friends_of(integer): it returns a set of rows: if these have ids of a resource, name
 # its type; to publish it, write to the hints, in [functions.friends_of]: returns =
@@ -638,6 +632,5 @@ RESOURCES = [
 # same(anyelement): its argument “one” is anyelement, which is no single type: write one
 # with the type that you need
 #
-# twice(integer): its arguments have no names: CREATE OR REPLACE it with names
-#
-# unnamed(integer): its arguments have no names: CREATE OR REPLACE it with names
+# twice(integer), unnamed(integer): its arguments have no names: CREATE OR REPLACE it
+# with names

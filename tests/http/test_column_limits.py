@@ -73,7 +73,7 @@ def unfit(name: str, *others: str) -> Error:
     return attribute(name, f"{names} {'have values' if others else 'has a value'} that the database does not allow.")
 
 
-TAKEN = error("conflict", "Another item has this value already: “name”, “nick”.", "/data/attributes/name")
+TAKEN = error("conflict", "Another item has these values already: “name”, “nick”.", "/data/attributes/name")
 SPAN = attribute(
     "span", "“span” has a value that the database does not take: it is out of range or not of the right form."
 )

@@ -67,18 +67,19 @@ async def test_a_unique_pair(api: Api) -> None:
     await create_household(api)
     await api.create("/parents", "parent", {"name": "sam"})
     other = (await api.post(PAIRS, pair("2", "1"))).document["data"]["id"]
-    detail = "Another parent-to-child-association has this value already: {}."
+    pair_taken = "Another parent-to-child-association has these values already: “parent”, “child”."
+    parent_taken = "Another parent-to-child-association has this value already: “parent”."
     pointer = "/data/relationships/parent/data"
     moved = document("parent-to-child-association", id=other, relationships=linked(parent=one("parent", "1")))
     await check_refused(
         api,
         [
-            Refused("POST", PAIRS, pair("1", 1), [error("conflict", detail.format("“parent”, “child”"), pointer)]),
+            Refused("POST", PAIRS, pair("1", 1), [error("conflict", pair_taken, pointer)]),
             Refused(
                 "PATCH",
                 f"{PAIRS}/{other}",
                 moved,
-                [error("conflict", detail.format("“parent”"), pointer)],
+                [error("conflict", parent_taken, pointer)],
             ),
         ],
     )

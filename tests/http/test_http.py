@@ -412,7 +412,11 @@ async def test_no_value_causes_a_fault(reader: Api, name: str, value: str) -> No
 
 async def test_a_fault_has_no_internal_details(corners: Api, caplog: pytest.LogCaptureFixture) -> None:
     """A 500 with the id of the request, and a log line with the details."""
-    await corners.sql("DROP TABLE corner.rules")
+    await corners.sql(
+        "CREATE FUNCTION corner.broken() RETURNS bigint LANGUAGE plpgsql AS $$BEGIN EXECUTE 'no SQL'; END$$"
+    )
+    await corners.sql("ALTER TABLE corner.rules RENAME TO kept")
+    await corners.sql("CREATE VIEW corner.rules AS SELECT * FROM corner.broken() LEFT JOIN corner.kept ON true")
     answer = await corners.get("/rules", **{"X-Request-Id": "fault"})
     detail = "The server failed to answer this request. Its log has the details under the id of the request."
     assert (answer.status, answer.document) == (

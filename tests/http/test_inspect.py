@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from difflib import ndiff
@@ -190,7 +191,7 @@ def test_hints_publish_functions(serve: Serve, io_loop: IOLoop, hard_url: str, t
         "friends_of(integer): the hints say that it returns “persn”: no such type. Did you mean “person”?",
         "people(integer): it returns int8, and not rows of the table “people”, or ids, which are int",
         "spots(spot[]): it returns _spot, and not rows of the table “people”, or ids, which are int",
-        "twice(integer): its arguments have no names: CREATE OR REPLACE it with names",
+        "twice(integer), unnamed(integer): its arguments have no names: CREATE OR REPLACE it with names",
     ):
         assert reason in reasons
     assert 'Function("people", path="/people-function")' in text
@@ -368,6 +369,58 @@ def test_a_type_in_the_hints_leaves_the_order_of_the_module(hard_url: str, tmp_p
     before, after = inspect(hard_url)[1], inspect(hard_url, "--hints", str(hints))[1]
     lines = [line for line in ndiff(before.splitlines(), after.splitlines()) if line[0] in "+-"]
     assert 0 < len(lines) <= 12, lines
+
+
+UNCERTAIN = """
+CREATE TABLE feature (feature_id int PRIMARY KEY, name text);
+CREATE TABLE loc (loc_id serial PRIMARY KEY, feature_id int NOT NULL REFERENCES feature, nbeg int);
+CREATE VIEW v AS SELECT f.feature_id, f.name, l.nbeg FROM loc l, feature f WHERE f.feature_id = l.feature_id;
+CREATE VIEW w AS SELECT * FROM v;
+CREATE TABLE base (id int PRIMARY KEY); CREATE TABLE kid () INHERITS (base);
+CREATE TABLE bare (id int, name text);
+"""
+
+
+def test_keys_that_only_rows_can_show(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    on_server(database_url, "DROP SCHEMA public CASCADE; CREATE SCHEMA public", UNCERTAIN)
+    empty = inspect(database_url)[1]
+    told = re.sub(r"\n# ?", " ", empty)
+    assert "v, w: it has no rows that would show which key they have: name one in the hints, such as [tables.v]" in told
+    assert (
+        "it has no key: add a primary key, or a unique index over columns that are NOT NULL, or name columns in the "
+        in told
+    )
+    assert '[tables.bare]: id = "id"' in told
+    assert "unique=True" not in empty
+    on_server(
+        database_url,
+        "INSERT INTO feature VALUES (1, 'a'), (2, 'b'); INSERT INTO loc (feature_id) VALUES (1), (2); "
+        "INSERT INTO base VALUES (1); INSERT INTO kid VALUES (2)",
+    )
+    assert inspect(database_url)[1].count("unique=True") == 3
+    on_server(database_url, "INSERT INTO loc (feature_id) VALUES (1); INSERT INTO kid VALUES (1)")
+    told = re.sub(r"\n# ?", " ", inspect(database_url)[1])
+    assert "unique=True" not in told
+    # The key that the rows repeat is not proposed.
+    assert '[tables.v]: id = "name"' in told
+    assert "Several of its rows have the same id" in told
+    (tmp_path / "inspect.toml").write_text('[tables.v]\nid = ["feature_id", "nbeg"]\n[tables.bare]\nid = "id"\n')
+    assert inspect(database_url)[1].count("unique=True") == 2
+
+
+def test_reading_views_has_a_limit(database_url: str) -> None:
+    slow = ";".join([f"CREATE VIEW slow_{n} AS SELECT id FROM base, pg_sleep(9)" for n in range(4)])
+    on_server(
+        database_url,
+        "DROP SCHEMA public CASCADE; CREATE SCHEMA public",
+        f"CREATE TABLE base (id int PRIMARY KEY); INSERT INTO base VALUES (1); {slow}",
+    )
+    begin = time.monotonic()
+    _, text, _ = inspect(database_url, "--view-seconds", "0.5")
+    assert time.monotonic() - begin < 30
+    told = re.sub(r"\n# ?", " ", text)
+    assert "slow_0, slow_1, slow_2, slow_3: it is too slow to look at its rows for a key" in told
 
 
 def test_views_without_a_known_key(database_url: str, tmp_path: Path) -> None:

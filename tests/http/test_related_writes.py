@@ -355,7 +355,7 @@ async def test_refused(api: Api) -> None:
             "/parents/1/children",
             pair,
             error(
-                "conflict", "Another parent-to-child-association has this value already: “parent”, “child”.", "/data"
+                "conflict", "Another parent-to-child-association has these values already: “parent”, “child”.", "/data"
             ),
         ),
         refused(

@@ -13,6 +13,7 @@ import pytest
 from msgspec import structs
 
 from querybuild.principal import Principal
+from server.errors import SchemaChanged
 from tests.first_rows import set_first_rows
 from tests.http.supabase import ANN, BOB, CATALOG, CYD, POST, POSTS, Open, Shop
 from tests.http.test_row_security import post, update
@@ -224,7 +225,7 @@ async def test_a_value_that_is_refused_after_the_role_was_sent(
     shop = await open_shop(pool_size=1)
     database = shop.api.app.database.acting_for(Principal(subject=ANN, claims={"role": "authenticated"}))
     for _ in range(2):
-        with pytest.raises(asyncpg.DataError):
+        with pytest.raises(SchemaChanged):
             await database.read(lambda connection: connection.fetch("SELECT $1::int", "text"), is_snapshot=False)
         await check_nothing_left(shop)
 

@@ -114,7 +114,10 @@ class Transaction:
             for index, write in planned.items():
                 if (unfit := unfit_value(error, write, self.engine)) is not None:
                     answer.refused(unfit, range(index, index + 1))
-                    raise unfit from error
+                    try:
+                        raise unfit from error
+                    finally:
+                        del unfit  # a frame that refers to the error that it raises is a reference cycle
             raise
 
     async def _check_written(self, planned: Sequence[PlannedWrite], outcomes: Sequence[WrittenRow]) -> None:

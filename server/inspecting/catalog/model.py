@@ -112,7 +112,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     role: the user of the connection. kind: pg_class.relkind.
     is_default: whether a statement finds it without its schema, because this is `public`.
     primary_key: its columns. unique: the columns of each unique index with all rows, with the primary key. shown_key:
-    the columns of a view that show the key of a table, and are unique.
+    the columns of a view that show the key of a table, and are unique. disproved: the columns of keys that rows repeat.
+    why_unknown: why its rows say nothing about a key: `empty`, `slow` or `refused`.
     partial_keys: foreign keys that only some partitions have. grouped: the columns by which a view groups its rows.
     allowed_writes: the bits of the writes that the table and its triggers and rules allow.
     is_guarded: whether row-level security is on. shows_rows_once: whether a view shows each row of one table once.
@@ -144,6 +145,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     may_use_schema: bool
     grouped: tuple[str, ...] = ()
     shown_key: tuple[str, ...] = ()
+    disproved: tuple[tuple[str, ...], ...] = ()
+    why_unknown: str = ""
 
     @property
     def full_name(self) -> str:

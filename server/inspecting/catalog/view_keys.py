@@ -7,38 +7,67 @@ It must not know: resources, names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any, TypeAlias
 
 import asyncpg
 import msgspec
 
-from querybuild.declarations.terms import quote_ident
+from server.inspecting.catalog.looking import Found, Looks, Show
 from server.inspecting.catalog.model import VIEWS, Column, Database, ForeignKey, Table, Type
-from server.schema.live_statements import is_gone
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 _MOMENTS = {"timestamp", "timestamptz"}
-LOOK_SECONDS = 5
-"""How long the rows of a view are looked at."""
 
 
-async def with_view_keys(connection: Connection, database: Database, is_id: Callable[[Type], bool]) -> Database:
-    """Return the database with the keys of its views, and of partitioned tables whose primary key is no id. Reads rows
-    of those whose keys no constraint guarantees. is_id: whether a column of a type can be part of an id."""
+async def with_view_keys(
+    connection: Connection,
+    database: Database,
+    is_id: Callable[[Type], bool],
+    hinted: Container[str] = frozenset(),
+    seconds: float = 30.0,
+    show: Show = lambda _: None,
+) -> Database:
+    """Return the database with the keys of its views, of partitioned tables whose primary key is no id, and of tables
+    with inheriting tables. Reads rows of those whose keys no constraint guarantees.
+
+    is_id: whether a column of a type can be part of an id. hinted: the names of tables whose keys are known. seconds:
+    how long rows are read in all. show: called with what is looked at.
+    """
     by_oid = {table.oid: table for table in database.tables}
+    looked_at = [table for table in database.tables if _is_uncertain(table)]
+    looks = Looks(connection, seconds, len(looked_at), show)
     for table in database.tables:
+        is_hinted = table.full_name in hinted or f"{table.schema}.{table.name}" in hinted
+        if _is_uncertain(table):
+            looks.begin(table)
         # In the order of creation a view comes after what it shows, except after CREATE OR REPLACE VIEW.
         if table.kind in VIEWS and table.is_populated:
-            by_oid[table.oid] = await _with_key(connection, table, by_oid, is_id)
-        elif table.kind == "p":
-            by_oid[table.oid] = await _with_part_of_key(connection, table, is_id)
+            by_oid[table.oid] = await _with_key(looks, table, by_oid, is_id, is_hinted=is_hinted)
+        elif table.kind == "p" and not is_hinted:
+            by_oid[table.oid] = await _with_part_of_key(looks, table, is_id)
+        elif table.has_children and table.primary_key and not is_hinted:
+            found = await looks.key(table, table.primary_key)
+            by_oid[table.oid] = _with_found(table, table.primary_key, found)
     return msgspec.structs.replace(database, tables=tuple([by_oid[table.oid] for table in database.tables]))
 
 
+def _is_uncertain(table: Table) -> bool:
+    return (table.kind in VIEWS and not table.shows_rows_once) or table.kind == "p" or table.has_children
+
+
+def _with_found(table: Table, columns: tuple[str, ...], found: Found) -> Table:
+    """Return the table with what its rows say about a key."""
+    if found == "unique":
+        return msgspec.structs.replace(table, shown_key=columns)
+    if found == "repeated":
+        return msgspec.structs.replace(table, disproved=(*table.disproved, columns))
+    return msgspec.structs.replace(table, why_unknown=found)
+
+
 async def _with_key(
-    connection: Connection, table: Table, by_oid: dict[int, Table], is_id: Callable[[Type], bool]
+    looks: Looks, table: Table, by_oid: dict[int, Table], is_id: Callable[[Type], bool], *, is_hinted: bool
 ) -> Table:
     shown = _shown(table, by_oid)
     table = msgspec.structs.replace(
@@ -46,19 +75,25 @@ async def _with_key(
         columns=tuple([_as_shown(table, column, by_oid, shown) for column in table.columns]),
         foreign_keys=tuple(_foreign_keys(shown, by_oid)),
     )
+    if is_hinted:
+        return table
     readable = {column.name for column in table.columns if column.may_select}
     candidates = list(_candidates(shown, by_oid))
     if table.grouped:
-        candidates = await _grouped_candidates(connection, table, shown, candidates, readable)
+        candidates = await _grouped_candidates(looks, table, shown, candidates, readable)
     # Last are the keys with a column that cannot be part of an id: if one of them is chosen, a message says why.
     candidates.sort(key=lambda columns: not all(is_id(table.column(name).type) for name in columns))
     for columns in candidates:
-        if readable.issuperset(columns) and (table.shows_rows_once or await _is_unique(connection, table, columns)):
-            return msgspec.structs.replace(table, shown_key=columns)
+        if not readable.issuperset(columns):
+            continue
+        table = _with_found(table, columns, "unique" if table.shows_rows_once else await looks.key(table, columns))
+        # If one look finds no rows, or takes too long, the next one does too.
+        if table.shown_key or table.why_unknown:
+            break
     return table
 
 
-async def _with_part_of_key(connection: Connection, table: Table, is_id: Callable[[Type], bool]) -> Table:
+async def _with_part_of_key(looks: Looks, table: Table, is_id: Callable[[Type], bool]) -> Table:
     """Return a partitioned table with the part of its primary key that is unique by itself. The other parts are in the
     key because PostgreSQL has no unique index without the partition key."""
     parts = [table.column(name) for name in table.primary_key]
@@ -67,7 +102,7 @@ async def _with_part_of_key(connection: Connection, table: Table, is_id: Callabl
     if all(is_id(part.type) and part.type.name not in _MOMENTS for part in parts) or len(numbered) != 1:
         return table
     columns = (numbered[0].name,)
-    is_unique = numbered[0].may_select and await _is_unique(connection, table, columns)
+    is_unique = numbered[0].may_select and await looks.key(table, columns) == "unique"
     return msgspec.structs.replace(table, shown_key=columns) if is_unique else table
 
 
@@ -130,7 +165,7 @@ def _candidates(shown: _Shown, by_oid: dict[int, Table]) -> Iterator[tuple[str, 
 
 
 async def _grouped_candidates(
-    connection: Connection,
+    looks: Looks,
     table: Table,
     shown: _Shown,
     candidates: list[tuple[str, ...]],
@@ -147,7 +182,7 @@ async def _grouped_candidates(
         for name in columns.values()
     }
     least = tuple([name for name in table.grouped if name not in dependent.difference(*keys)])
-    has_rows = bool(keys) and readable.issuperset(keys[0]) and not await _is_empty(connection, table)
+    has_rows = bool(keys) and readable.issuperset(keys[0]) and await looks.has_rows(table)
     return list(dict.fromkeys([*(keys if has_rows else ()), least, table.grouped, *candidates]))
 
 
@@ -164,35 +199,3 @@ def _table_column(origin: tuple[int, int] | None, by_oid: dict[int, Table]) -> t
             return table, column.name
         origin = column.origin
     return None
-
-
-async def _is_empty(connection: Connection, table: Table) -> bool:
-    return await _look(connection, f"SELECT 1 FROM {_name(table)} LIMIT 1", otherwise=None) is None
-
-
-def _name(table: Table) -> str:
-    return f"{quote_ident(table.schema)}.{quote_ident(table.name)}"
-
-
-async def _is_unique(connection: Connection, table: Table, columns: tuple[str, ...]) -> bool:
-    """Return whether no two rows have the same key, and none has a null in it. False if the view is too slow or raises
-    an error."""
-    key = ", ".join(map(quote_ident, columns))
-    nulls = " OR ".join(f"bool_or({quote_ident(column)} IS NULL)" for column in columns)
-    sql = f"SELECT 1 FROM {_name(table)} GROUP BY {key} HAVING count(*) > 1 OR {nulls} LIMIT 1"
-    return await _look(connection, sql, otherwise=1) is None
-
-
-async def _look(connection: Connection, sql: str, *, otherwise: int | None) -> int | None:
-    """Return what a query finds. otherwise: the result if the view is too slow or raises an error."""
-    try:
-        async with connection.transaction(readonly=True):
-            await connection.execute(f"SET LOCAL statement_timeout = '{LOOK_SECONDS}s'")
-            found: int | None = await connection.fetchval(sql)
-    except asyncpg.QueryCanceledError:
-        return otherwise
-    except asyncpg.PostgresError as error:
-        if is_gone(error):
-            raise
-        return otherwise
-    return found

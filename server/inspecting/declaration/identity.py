@@ -6,6 +6,7 @@ It must not know: other tables, files.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -32,12 +33,24 @@ class Identity(msgspec.Struct, frozen=True):
         return len(self.columns) > 1
 
 
-def identity_of(table: Table, hints: TableHints) -> Identity | str:
+class NoIdentity(msgspec.Struct, frozen=True):
+    """Why a table has no id. advice: what would help, for this table."""
+
+    reason: str
+    advice: str = ""
+
+
+def identity_of(table: Table, hints: TableHints) -> Identity | NoIdentity:
     """Return the id of a table, or the reason why it has none, with what would help."""
+    found = _identity_of(table, hints)
+    return NoIdentity(found) if isinstance(found, str) else found
+
+
+def _identity_of(table: Table, hints: TableHints) -> Identity | NoIdentity | str:
     if not table.is_populated:
         return f"it has no rows yet: REFRESH MATERIALIZED VIEW {table.full_name}"
     columns = hints.id_columns or table.key
-    if table.shown_key and not hints.id_columns:
+    if table.shown_key and not hints.id_columns and not table.has_children:
         are_ids = all(is_id_type(table.column(name).type) for name in columns)
         columns = columns if are_ids and table.kind != "p" else table.shown_key
     known = {column.name: column for column in table.columns}
@@ -73,7 +86,7 @@ def _id(table: Table, columns: tuple[str, ...], types: list[ColumnType]) -> Id:
             arguments["types"] = tuple(types)
     else:
         arguments |= {"column": columns[0], "type": types[0]}
-    if not _is_enforced(table, columns):
+    if not _is_enforced(table, columns) and (not table.has_children or columns == table.shown_key):
         arguments["unique"] = True
     return Id(**arguments)
 
@@ -85,18 +98,41 @@ def _is_enforced(table: Table, columns: tuple[str, ...]) -> bool:
     return not table.has_children and any(set(unique) <= set(columns) for unique in table.unique)
 
 
-def _no_key(table: Table) -> str:
+_UNKNOWN = {
+    "empty": "it has no rows that would show which key they have",
+    "slow": "it is too slow to look at its rows for a key",
+    "refused": "its rows cannot be read, to look for a key",
+}
+"""Why the rows of a table say nothing about a key -> the reason."""
+
+
+def _no_key(table: Table) -> NoIdentity | str:
     if not table.columns:
         return "it has no columns"
-    known = [column.name for column in table.columns if is_id_type(column.type)]
+    known = [column.name for column in table.columns if column.may_select and is_id_type(column.type)]
+    kind = RELATION_KINDS[table.kind]
     if table.kind in VIEWS and not known:
-        return f"no column of the {RELATION_KINDS[table.kind]} can be an id: add the key of its rows"
+        return f"no column of the {kind} can be an id: add the key of its rows"
+    left = [name for name in known if (name,) not in table.disproved]
+    advice = f"[tables.{quoted_key(table.full_name)}]: id = {_example(table, left, known)}" if known else ""
     if table.kind in VIEWS:
-        place = quoted_key(table.full_name)
-        return (
-            f"no column of the {RELATION_KINDS[table.kind]} is known to be a key: name one in the hints, in "
-            f'[tables.{place}]: id = "{known[0]}"'
-        )
+        unknown = _UNKNOWN.get(table.why_unknown, f"no column of the {kind} is known to be a key")
+        return NoIdentity(f"{unknown}: name one in the hints", advice)
     if table.has_children:
-        return "other tables inherit from it, so that no index keeps its key unique: name its key in the hints"
-    return "it has no key: add a primary key, or a unique index over columns that are NOT NULL"
+        return NoIdentity(
+            "other tables inherit from it, so that no index keeps its key unique: name its key in the hints", advice
+        )
+    helping = "add a primary key, or a unique index over columns that are NOT NULL"
+    if not advice:
+        return f"it has no key: {helping}"
+    return NoIdentity(f"it has no key: {helping}, or name columns in the hints that are unique", advice)
+
+
+def _example(table: Table, left: Sequence[str], known: Sequence[str]) -> str:
+    """Return the columns of a key that the rows may have, as TOML. left: the columns that can be an id and that are not
+    known to be repeated. known: those that can be an id."""
+    usual = ("id", f"{table.name}_id", f"{table.name.removesuffix('s')}_id")
+    chosen = next((name for name in usual if name in left), left[0] if left else "")
+    if chosen:
+        return f'"{chosen}"'
+    return "[" + ", ".join(f'"{name}"' for name in known[:2]) + "]"

@@ -17,7 +17,7 @@ from querybuild.errors import listed, quoted
 from server.inspecting.catalog.model import DELETE, INSERT, UPDATE, VIEWS, Column, Database, Table
 from server.inspecting.declaration.attributes import attribute_field, is_filled, must_be_sent, one_line
 from server.inspecting.declaration.column_types import column_type_of
-from server.inspecting.declaration.identity import Identity, identity_of
+from server.inspecting.declaration.identity import Identity, NoIdentity, identity_of
 from server.inspecting.declaration.names_taken import Names
 from server.inspecting.declaration.naming import path_of, plural, singular, snake_case
 from server.inspecting.declaration.references import Ends, Reference, Served, links_of, references_of, unserved_keys
@@ -54,9 +54,10 @@ def declare(database: Database, hints: Hints) -> Inspection:
     names = {oid: Names(one.table.full_name, hints.of(one.table)) for oid, one in served.items()}
     made = _all_inspected(known, names)
     reasons = [
-        NotServed(table.full_name, str(identities[table.oid]))
+        NotServed(table.full_name, found.reason, found.advice)
         for table in database.tables
         if table.oid not in served and table.oid not in pure
+        if isinstance(found := identities[table.oid], NoIdentity)
     ]
     told = [NotServed(one.full_name, one.reason) for one in database.left_out if not one.kind]
     remarks = [*hints.unknown(database), *_remarks(served, hints)]
@@ -71,7 +72,9 @@ def declare(database: Database, hints: Hints) -> Inspection:
     )
 
 
-def _served(tables: Mapping[int, Table], identities: Mapping[int, Identity | str], hints: Hints) -> dict[int, Served]:
+def _served(
+    tables: Mapping[int, Table], identities: Mapping[int, Identity | NoIdentity], hints: Hints
+) -> dict[int, Served]:
     """Return the tables that become resources, with their types and paths."""
     ids = {oid: one for oid, one in identities.items() if isinstance(one, Identity)}
     bases = {oid: snake_case(tables[oid].name) or "table" for oid in ids}
@@ -235,6 +238,8 @@ def _table_notes(table: Table) -> list[str]:
         notes.append("Row-level security is on: see the setting row_security")
     if table.has_children:
         notes.append("It shows the rows of the tables that inherit from it, too")
+    if table.has_children and table.disproved:
+        notes.append("Several of its rows have the same id: an answer that would show them is a 409, and so is a write")
     return notes
 
 

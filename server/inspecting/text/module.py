@@ -7,6 +7,7 @@ defaults, and the imports that it uses. It must not know: the database.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
 from functools import cache
@@ -30,7 +31,7 @@ from querybuild.declarations.resource import (
 from querybuild.declarations.types import ColumnType
 from server.inspecting.declaration.column_types import constants
 from server.inspecting.declaration.naming import constant_of
-from server.inspecting.inspected import Inspected, InspectedFunction, Inspection
+from server.inspecting.inspected import Inspected, InspectedFunction, Inspection, NotServed
 from server.inspecting.text.expressions import (
     Call,
     Expression,
@@ -74,11 +75,28 @@ def python_module(inspection: Inspection, database: str) -> str:
     body += ["", *lines_of(listed, "RESOURCES = ", "")]
     for title, others in (("Not served", inspection.not_served), ("Functions without a route", inspection.not_called)):
         body += ["", f"# {title}:"] if others else []
-        for other in others:
-            body += ["#", *comment(f"{other.full_name}: {other.reason}")]
+        for alike in _by_reason(others):
+            body += ["#", *comment(_told(alike))]
     title = f"Resources of the database {database}, as `waterspout inspect` declares them."
     head = ['"""' + title.replace("\\", "\\\\").replace('"', '\\"') + '"""', "", *writer.imports()]
     return "\n".join([*head, *body, ""])
+
+
+def _by_reason(others: Sequence[NotServed]) -> list[list[NotServed]]:
+    """Group what has equal reasons, in the order of the first of each."""
+    groups: dict[str, list[NotServed]] = {}
+    for one in others:
+        groups.setdefault(one.reason, []).append(one)
+    return list(groups.values())
+
+
+def _told(alike: Sequence[NotServed]) -> str:
+    """Return the comment on tables or functions with the same reason."""
+    first, *more = alike
+    if not more:
+        return f"{first.full_name}: {first.text}"
+    advice = f", such as {first.advice}" if first.advice else ""
+    return f"{', '.join([one.full_name for one in alike])}: {first.reason}{advice}"
 
 
 @cache
