@@ -14,7 +14,7 @@ import msgspec
 from querybuild.declarations.access import Claim, Now, PrincipalValue, Subject
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.json_texts import JsonFault, check_text, dump_json, load_json
-from querybuild.declarations.operators import PATTERN_OPERATORS, Arity
+from querybuild.declarations.operators import JSONB_CONTAINS, PATTERN_OPERATORS, Arity
 from querybuild.declarations.resource import Attribute, Relationship, Resource
 from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, shortened
@@ -32,12 +32,14 @@ _NEVER_TEXT = frozenset({"number", "numeric", "bool"})
 
 class PrincipalRead(msgspec.Struct, frozen=True, eq=False):
     """Values that come from the principal. slot: that of the first one. val: as a filter has it, with the values of the
-    principal still open. read: converts it. is_date: whether the time of the request is a date."""
+    principal still open. read: converts it. is_date: whether the time of the request is a date. needs_content: whether
+    a claim that is an empty object or list counts as missing, because every value contains it."""
 
     slot: int
     val: Any
     read: ReadValue
     is_date: bool = False
+    needs_content: bool = False
 
     @property
     def has_now(self) -> bool:
@@ -46,7 +48,8 @@ class PrincipalRead(msgspec.Struct, frozen=True, eq=False):
 
     def values(self, principal: Principal, now: datetime) -> list[Any]:
         """Return the values for the slots. Raises ValueFault if one is missing or does not fit."""
-        return self.read(_filled(self.val, principal, now.date().isoformat() if self.is_date else _instant(now)))
+        now_text = now.date().isoformat() if self.is_date else _instant(now)
+        return self.read(_filled(self.val, principal, now_text, needs_content=self.needs_content))
 
 
 def _instant(now: datetime) -> str:
@@ -63,7 +66,7 @@ def _contains(val: Any, kinds: Any) -> bool:
             return isinstance(val, kinds)
 
 
-def _filled(val: Any, principal: Principal, now: str) -> Any:
+def _filled(val: Any, principal: Principal, now: str, *, needs_content: bool) -> Any:
     """Return the val with the values of the principal. Raises ValueFault."""
     match val:
         case Now():
@@ -71,11 +74,12 @@ def _filled(val: Any, principal: Principal, now: str) -> Any:
         case Subject():
             return _json_value(principal.subject or None)
         case Claim(path=path):
-            return _json_value(claim_of(principal.claims, path))
+            claim = claim_of(principal.claims, path)
+            return _json_value(None if needs_content and claim in ({}, []) else claim)
         case list():
-            return [_filled(item, principal, now) for item in val]
+            return [_filled(item, principal, now, needs_content=needs_content) for item in val]
         case dict():
-            return {name: _filled(item, principal, now) for name, item in val.items()}
+            return {name: _filled(item, principal, now, needs_content=needs_content) for name, item in val.items()}
         case _:
             return val
 
@@ -125,7 +129,8 @@ class CriteriaPlanner(ConditionPlanner):
             return super().slots(node, read, attribute, arity)
         if node.op in PATTERN_OPERATORS:
             raise ValueFault("a constant, because only PostgreSQL knows which patterns are valid")
-        self.reads.append(principal_read(len(self.values), node.val, read, attribute, arity))
+        found = principal_read(len(self.values), node.val, read, attribute, arity)
+        self.reads.append(msgspec.structs.replace(found, needs_content=node.op == JSONB_CONTAINS.name))
         return tuple([Slot("context", self.slot(None)) for _ in range(2 if arity == "pair" else 1)])
 
     def shown(self, val: Any) -> str:

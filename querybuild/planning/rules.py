@@ -7,6 +7,7 @@ differ. It must not know: tokens, requests.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
@@ -41,6 +42,7 @@ from querybuild.filters import FilterReader
 from querybuild.planning.context import Access, AssignedField, Context, View
 from querybuild.planning.counting import Reference
 from querybuild.planning.criteria import CriteriaPlanner, PrincipalRead, comes_from_principal, principal_read
+from querybuild.planning.missing_values import NEVER, without_missing
 from querybuild.planning.plan import Condition, Logic
 from querybuild.principal import Principal
 from querybuild.query import FilterNode, Limits
@@ -129,12 +131,12 @@ class Rules:
             raise CatalogError("\n".join(reader.faults))
         self._audiences = tuple(reader.audiences.values())
         self._values = tuple(reader.planner.values)
-        self._read_parts = [
-            (rule.audience, part)
+        self._reads = [
+            (rule.audience, read)
             for rules in self._by_type.values()
             for rule in rules
-            for part in {rule.rows, rule.check, rule.assign}
-            if part is not None and part.reads
+            for part in dict.fromkeys((rule.rows, rule.check, rule.assign))
+            for read in (() if part is None else part.reads)
         ]
         self._accesses: BoundedCache[Access] = BoundedCache(MAX_ACCESSES, MAX_ACCESSES)
         self._views: BoundedCache[View] = BoundedCache(MAX_ACCESSES, MAX_ACCESSES)
@@ -159,21 +161,21 @@ class Rules:
         has = tuple([has_principal(audience, principal) for audience in self._audiences])
         values, now = list(self._values), datetime.now(UTC)
         fits, timed = list[bool](), list[PrincipalRead]()
-        for audience, part in self._read_parts:
+        for audience, read in self._reads:
             is_fitting = has[audience]
             try:
-                for read in part.reads if is_fitting else ():
+                if is_fitting:
                     _put(values, read, principal, now)
             except ValueFault:
                 is_fitting = False
             fits.append(is_fitting)
-            timed += [read for read in part.reads if is_fitting and read.has_now]
+            timed += [read] if is_fitting and read.has_now else []
         key = has, tuple(fits)
         access = self._accesses.get_or_make(key, lambda: self._access(*key), lambda _: 1)
         return access, tuple(values), tuple(timed)
 
     def _access(self, has: Sequence[bool], fits: Sequence[bool]) -> Access:
-        missing = {part for (_, part), is_fitting in zip(self._read_parts, fits, strict=True) if not is_fitting}
+        missing = {read.slot for (_, read), is_fitting in zip(self._reads, fits, strict=True) if not is_fitting}
         refused = set[tuple[str, Action]]()
         criteria: dict[str, dict[str, tuple[Condition, ...]]] = {}
         assigned: dict[str, tuple[AssignedField, ...]] = {}
@@ -181,8 +183,7 @@ class Rules:
             for action in ACTIONS:
                 allowing = [rule for rule in rules if has[rule.audience] and rule.allows(action)]
                 if action == "create":
-                    # Without a value to set or to check, a rule allows no creation.
-                    allowing = [rule for rule in allowing if not missing.intersection((rule.assign, rule.check))]
+                    allowing = [rule for rule in allowing if _may_create(rule, missing)]
                 if not allowing:
                     refused.add((type_name, action))
                 if action == "create":
@@ -276,17 +277,26 @@ def _add(
     criteria: dict[str, tuple[Condition, ...]],
     type_name: str,
     filters: Sequence[RuleFilter | None],
-    missing: set[Any],
+    missing: AbstractSet[int],
 ) -> None:
-    """Add what a row of this type must meet: one of the filters. None is the filter that every row meets."""
+    """Add what a row of this type must meet: one of the filters. None is the filter that every row meets. missing: the
+    values that the principal does not have."""
     if None in filters:
         return
-    found = [one.conditions for one in filters if one is not None and one not in missing]
+    found = [without_missing(one.conditions, missing) for one in filters if one is not None]
+    found = [conditions for conditions in found if NEVER not in conditions]
     if len(found) == 1:
         criteria[type_name] = found[0]
     else:
         items = [some[0] if len(some) == 1 else Logic("and", some) for some in dict.fromkeys(found)]
         criteria[type_name] = (Logic("or", tuple(items)),)
+
+
+def _may_create(rule: Rule, missing: AbstractSet[int]) -> bool:
+    """Return whether a rule allows a creation: the principal has each value to set, and some row meets the check."""
+    if rule.assign is not None and any(read.slot in missing for read in rule.assign.reads):
+        return False
+    return rule.check is None or NEVER not in without_missing(rule.check.conditions, missing)
 
 
 def _assigned(parts: Sequence[RuleAssign | None]) -> tuple[AssignedField, ...]:

@@ -207,7 +207,7 @@ def _row(plan: WritePlan, shown: Node | None, binds: Binds, *tests: tuple[Condit
 def _insert(plan: WritePlan, binds: Binds) -> str:
     """Return `INSERT INTO "groups" ("name") VALUES ($1)`. If clients may choose ids, the id of the default may be
     taken. Then ON CONFLICT DO NOTHING returns no row, and `free_ids.py` finds another id."""
-    terms = [_assigned(assignment, binds.request(assignment.slot)) for assignment in plan.assignments]
+    terms = [assigned(assignment, binds.request(assignment.slot)) for assignment in plan.assignments]
     return str(_inserted(plan, [terms]).get_sql())
 
 
@@ -240,7 +240,7 @@ def compile_rows(plan: WritePlan, size: int, shown: Node | None = None) -> str:
     rows = []
     for _ in range(size):
         parameters = {assignment.slot: Parameter(f"${next(numbers)}") for assignment in _by_slot(plan)}
-        rows.append([_assigned(assignment, parameters[assignment.slot]) for assignment in plan.assignments])
+        rows.append([assigned(assignment, parameters[assignment.slot]) for assignment in plan.assignments])
     return str(_inserted(plan, rows).get_sql()) + _returning(plan, shown, Binds())
 
 
@@ -270,7 +270,7 @@ def _part(create: Create, numbers: Iterator[int]) -> str:
     """Return the CTE of one INSERT. The names of its columns are their positions."""
     plan, ids = create.plan, dict(create.ids)
     terms = [
-        _assigned(
+        assigned(
             one,
             Template(f'(SELECT "c0" FROM "o{ids[one.slot]}")') if one.slot in ids else Parameter(f"${next(numbers)}"),
         )
@@ -284,7 +284,7 @@ def _free_ids(plan: WritePlan, shown: Node | None) -> FreeIdStatements:
     """Return the statements that find a free id and write the row with it: `INSERT INTO "persons" ("id","name") VALUES
     ($1,$2) ON CONFLICT ("id") DO NOTHING RETURNING "persons"."id"`."""
     binds = Binds()
-    terms = [binds(ROW), *[_assigned(assignment, binds.request(assignment.slot)) for assignment in plan.assignments]]
+    terms = [binds(ROW), *[assigned(assignment, binds.request(assignment.slot)) for assignment in plan.assignments]]
     with_id = (Assignment(plan.resource.id.key.columns[0], -1), *plan.assignments)
     query = _inserted(msgspec.structs.replace(plan, assignments=with_id), [terms])
     return compile_free_ids(plan.resource, Statement(query.get_sql() + _returning(plan, shown, binds), binds.slots))
@@ -296,7 +296,7 @@ def _update(plan: WritePlan, binds: Binds) -> str:
     rows = table(plan.resource)
     query = update_of(rows)
     for assignment in plan.assignments:
-        value = _assigned(assignment, binds.request(assignment.slot))
+        value = assigned(assignment, binds.request(assignment.slot))
         column = rows.field(assignment.column)
         query = query.set(column, _as_shown(assignment, column, _joined(assignment, value)))
     return str(query.where(_is_writable(plan, binds)).get_sql())
@@ -404,7 +404,7 @@ def _lock_row(plan: WritePlan) -> Statement:
 def _are_kept(plan: WritePlan, binds: Binds) -> Iterator[Term]:
     """Yield `"members"."tenant_id" IS NOT DISTINCT FROM $2`"""
     for one in plan.kept:
-        value = _assigned(one.assignment, binds.request(one.assignment.slot))
+        value = assigned(one.assignment, binds.request(one.assignment.slot))
         column_term = columns_of(plan.resource.table)(one.assignment.column)
         yield Template("{} IS NOT DISTINCT FROM {}", column_term, value)
 
@@ -444,7 +444,7 @@ def _lock_implied(implied: Implied) -> Statement:
     binds, rows = Binds(), implied.rows
     found = table(rows.resource)
     equal = [
-        Template("{}={}", found.field(name), _assigned(one, binds.request(one.slot)))
+        Template("{}={}", found.field(name), assigned(one, binds.request(one.slot)))
         for name, one in zip(implied.columns, implied.assignments, strict=True)
     ]
     meant = one_of(rows, Template(" AND ".join(["{}"] * len(equal)), *equal), binds)
@@ -474,7 +474,8 @@ def _named(rows: Rows, slot: int, binds: Binds) -> Criterion:
     return one_of(rows, is_key(table(rows.resource).field, rows.resource.id.key, binds.request(slot)), binds)
 
 
-def _assigned(assignment: Assignment, parameter: Term) -> Term:
+def assigned(assignment: Assignment, parameter: Term) -> Term:
+    """Return the value of an assignment, with what its type needs. parameter: that of its slot."""
     if assignment.key is not None:
         return key_parts(parameter, assignment.key)[assignment.part]
     bound = assignment.attribute.type.bound if assignment.attribute is not None else None

@@ -26,6 +26,7 @@ from querybuild.planning.writes.write_plan import LockStrength, WritePlan
 from querybuild.query import Change, Lid
 from querybuild.sql.free_ids import FreeIdStatements
 from querybuild.sql.modify import WriteStatements, rows_together
+from querybuild.sql.sent_checks import compile_sent_check
 from querybuild.sql.statement import Statement
 from serializers.decode import with_id
 from serializers.pointers import slot_pointer
@@ -63,7 +64,8 @@ class NotAllWritten(Exception):
 class Transaction:
     """The writes of one request in their transaction: the ids that were made under a lid, and all that was planned and
     written so far. is_sequence_exhausted: whether a sequence of ids has no further number, so that free numbers are
-    looked for."""
+    looked for. checks_sent: whether the rules look at the sent values before each write, because a constraint has
+    refused one of them."""
 
     def __init__(
         self,
@@ -72,6 +74,7 @@ class Transaction:
         context: Context,
         headers: Mapping[str, str],
         is_sequence_exhausted: bool = False,
+        checks_sent: bool = False,
     ) -> None:
         self.connection = connection
         self.engine = engine
@@ -81,6 +84,7 @@ class Transaction:
         self._headers = headers
         self._has_checks = bool(context.access.check_create or context.access.check_update)
         self._is_sequence_exhausted = is_sequence_exhausted
+        self._checks_sent = checks_sent
         self._ids: dict[Lid, Any] = {}
         self._most_bytes = engine.settings.max_answer_bytes
         connection.count_received()
@@ -129,6 +133,14 @@ class Transaction:
             if (wrong := await self._first_wrong(rows, list(by_id))) is not None:
                 found = by_id[wrong]
                 raise not_allowed(self.context.principal, found.detail, pointer=found.pointer)
+
+    async def _check_sent(self, write: PlannedWrite) -> None:
+        """Check that the rules may allow the values that a write sends. Raises Forbidden, Unauthenticated."""
+        statement = compile_sent_check(write.plan)
+        if statement is None:
+            return
+        if not await self.connection.fetchval(statement.sql, *self._arguments(write).of(statement)):
+            raise not_allowed(self.context.principal, _wrong_values(write.plan), pointer=write.pointer)
 
     async def _first_wrong(self, checked: Rows, ids: list[Any]) -> Any:
         """Return the first id of a row that must not be as it is, or None if all are right."""
@@ -249,6 +261,8 @@ class Transaction:
         """Run writes. is_checked: whether the rows are as the rules demand after them, not only after custom code."""
         outcomes: list[WrittenRow] = []
         for group in alike(planned):
+            for write in group if self._checks_sent else ():
+                await self._check_sent(write)
             statements = self.engine.statements.of_write(group[0].plan, shown)
             rows = await self._run_alike(group, shown, statements) if is_batch(group, statements) else None
             if rows is not None:
@@ -362,14 +376,17 @@ def check_agreements(write: PlannedWrite) -> None:
     raise_all(errors)
 
 
+def _wrong_values(plan: WritePlan) -> str:
+    return f"You may not {plan.kind} this {plan.resource.type} with these values."
+
+
 def _checked(planned: Sequence[PlannedWrite], outcomes: Sequence[WrittenRow]) -> dict[Rows, dict[Any, Checked]]:
     """Return the ids of the written rows by the rows that they must be among."""
     found: dict[Rows, dict[Any, Checked]] = {}
     for write, outcome in zip(planned, outcomes, strict=True):
         plan = write.plan
         if plan.checked is not None:
-            detail = f"You may not {plan.kind} this {plan.resource.type} with these values."
-            found.setdefault(plan.checked, {})[outcome.id] = Checked(write.pointer, detail)
+            found.setdefault(plan.checked, {})[outcome.id] = Checked(write.pointer, _wrong_values(plan))
         owner = plan.owner
         if owner is not None and owner.checked is not None:
             detail = f"You may not update this {owner.resource.type} like this."

@@ -29,7 +29,7 @@ from server.execution.writes.outcomes import Missing, WrittenRow
 from server.execution.writes.transaction import NotAllWritten, Transaction
 from server.postgres.connection import Connection, SendCheck, forget_pipelined
 from server.postgres.database import Database
-from server.postgres.driver_errors import PostgresMessage
+from server.postgres.driver_errors import VIOLATED, PostgresMessage
 
 log = logging.getLogger("server")
 
@@ -65,6 +65,21 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
 
         Raises what `Transaction.run` raises.
         """
+        try:
+            return await self._run(writes, answer)
+        except Exception as error:
+            if not self._may_hide(error):
+                raise
+        # A constraint has refused values, which tells of other rows. The rules come first: then it is found out again.
+        return await self._run_transaction(writes, answer, checks_sent=True)
+
+    def _may_hide(self, error: Exception) -> bool:
+        """Return whether PostgreSQL has refused a write, and rules may forbid its values."""
+        access, cause = self.context.access, error.__cause__ or error
+        return bool(access.check_create or access.check_update) and isinstance(cause, VIOLATED)
+
+    async def _run(self, writes: Sequence[PreparedWrite], answer: Answer[Result]) -> Result:
+        """Run the writes by the shortest way."""
         if answer.is_sure or answer.last is not None:
             shown = [answer.shown(index) for index in range(len(writes))]
             single = single_statement(writes, shown, self.engine, self.context.values)
@@ -170,15 +185,17 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         *,
         is_sequence_exhausted: bool = False,
         is_second: bool = False,
+        checks_sent: bool = False,
     ) -> Result:
         """Run the writes in a transaction, again if others made it fail, and then the custom code after the commit.
         is_sequence_exhausted: whether a sequence of ids has no further number, so that free numbers are looked for.
-        is_second: whether the row was absent in a first transaction, and there after it."""
+        is_second: whether the row was absent in a first transaction, and there after it. checks_sent: whether the rules
+        look at the sent values first."""
         last: Transaction | None = None
 
         async def run(connection: Connection) -> Result:
             nonlocal last
-            last = Transaction(connection, self.engine, self.context, self.headers, is_sequence_exhausted)
+            last = Transaction(connection, self.engine, self.context, self.headers, is_sequence_exhausted, checks_sent)
             answer.begin()
             return await last.run(writes, answer)
 
@@ -187,7 +204,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         except NoFreeId:
             if is_sequence_exhausted or not any(may_meet_taken_ids(write.plan) for write in _planned(last)):
                 raise
-            return await self._run_transaction(writes, answer, is_sequence_exhausted=True)
+            return await self._run_transaction(writes, answer, is_sequence_exhausted=True, checks_sent=checks_sent)
         except Missing as missing:
             # With several writes, an earlier one may have removed the row.
             if len(writes) > 1 or not await self._is_there(missing):
@@ -195,7 +212,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
             if is_second:
                 raise_as(missing.cancelled(), missing)
             # A trigger has hidden the row, or another client has created it.
-            return await self._run_transaction(writes, answer, is_second=True)
+            return await self._run_transaction(writes, answer, is_second=True, checks_sent=checks_sent)
         except (asyncpg.PostgresError, asyncpg.PostgresWarning, Conflict, DatabaseForbids, DatabaseRule) as error:
             raise_as(self._refusal(error, writes, answer, _planned(last)), error)
         batches = last.written if last is not None else []
