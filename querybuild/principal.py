@@ -19,6 +19,8 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=Tru
     issuer: who vouches for the subject, such as the `iss` of a token.
     roles, scopes: as texts.
     claims: the JSON object of the token.
+    is_signed_in: whether the rules for SIGNED_IN are for the principal. An issuer may give tokens to people that it
+        does not know.
     """
 
     subject: str = ""
@@ -26,6 +28,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=Tru
     roles: frozenset[str] = frozenset()
     scopes: frozenset[str] = frozenset()
     claims: Mapping[str, Any] = MappingProxyType({})
+    is_signed_in: bool = True
 
     @property
     def is_anonymous(self) -> bool:
@@ -33,7 +36,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=Tru
         return self is ANONYMOUS
 
 
-ANONYMOUS = Principal()
+ANONYMOUS = Principal(is_signed_in=False)
 """The principal of a request without credentials. There is only this one."""
 
 

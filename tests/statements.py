@@ -165,7 +165,7 @@ OPERATORS = [
     value("words", "startswith", "5%_", '"t0"."words" LIKE $1', r"5\%\_%"),
     value("words", "endswith", "5%", '"t0"."words" LIKE $1', r"%5\%"),
     value("fixed", "endswith", "c", 'CAST("t0"."fixed" AS TEXT) LIKE $1', "%c"),
-    value("words", "match", "^a.c$", '"t0"."words"~$1', "^a.c$"),
+    value("words", "match", "^a.c$", """(CAST('' AS TEXT)~$1) IS NOT NULL AND "t0"."words"~$1""", "^a.c$"),
     field("words", "like", "short", 'strpos("t0"."words","t0"."short")>0'),
     field("words", "ilike", "mood", 'strpos(LOWER("t0"."words"),LOWER(CAST("t0"."mood" AS TEXT)))>0'),
     field("words", "notlike", "short", 'NOT strpos("t0"."words","t0"."short")>0'),

@@ -31,11 +31,11 @@ class Anyone(msgspec.Struct, frozen=True):
 
 
 class SignedIn(msgspec.Struct, frozen=True):
-    """Every principal with credentials."""
+    """Every principal with credentials, except those whose issuer does not know them."""
 
     def has(self, principal: Principal) -> bool:
-        """Return whether the principal has credentials."""
-        return not principal.is_anonymous
+        """Return whether the principal is signed in."""
+        return principal.is_signed_in
 
     def __str__(self) -> str:
         return "signed in"

@@ -41,8 +41,14 @@ from querybuild.errors import ApiError, quoted
 from querybuild.filters import FilterReader
 from querybuild.planning.context import Access, AssignedField, Context, View
 from querybuild.planning.counting import Reference
-from querybuild.planning.criteria import CriteriaPlanner, PrincipalRead, comes_from_principal, principal_read
-from querybuild.planning.missing_values import NEVER, without_missing
+from querybuild.planning.criteria import (
+    NEVER,
+    CriteriaPlanner,
+    PrincipalRead,
+    comes_from_principal,
+    principal_read,
+    without_missing,
+)
 from querybuild.planning.plan import Condition, Logic
 from querybuild.principal import Principal
 from querybuild.query import FilterNode, Limits

@@ -7,7 +7,7 @@ It must not know: values. `Binds` numbers the parameters $1, $2, ... No request 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, assert_never
 
 from pypika import PostgreSQLQuery, Table
@@ -165,12 +165,29 @@ def _met(rows: Rows, binds: Binds) -> Iterator[Criterion]:
     PostgreSQL tests the cheapest condition first, also one of the request before the criteria that hide rows. If the
     condition can fail, or takes much longer for some values, it would tell what is in hidden rows. Such conditions are
     only tested for visible rows: `CASE WHEN EXISTS (...) THEN "t0"."name"~$1 ELSE FALSE END`. The criteria are also
-    written outside of it, because PostgreSQL uses no index for what is in a CASE."""
+    written outside of it, because PostgreSQL uses no index for what is in a CASE.
+
+    Each pattern is tested first, on a constant, so that PostgreSQL refuses an invalid one whatever its plan is."""
+    if not rows.parent:
+        for slot in dict.fromkeys(_patterns(rows.conditions)):
+            yield Template("(CAST('' AS TEXT)~{}) IS NOT NULL", binds(slot))
     yield from [criterion(condition, binds) for condition in rows.criteria]
     leaky = [condition for condition in rows.conditions if rows.criteria and _is_leaky(condition)]
     yield from [criterion(condition, binds) for condition in rows.conditions if condition not in leaky]
     if leaky:
         yield if_visible(rows, all_of([criterion(condition, binds) for condition in leaky]), binds)
+
+
+def _patterns(conditions: Iterable[Condition]) -> Iterator[Slot]:
+    """Yield the slots of regular expressions."""
+    for condition in conditions:
+        match condition:
+            case Test(operator=operator, form="value", slots=slots) if operator.is_pattern:
+                yield from slots
+            case Logic(items=items):
+                yield from _patterns(items)
+            case Exists(rows=rows):
+                yield from _patterns(rows.conditions)
 
 
 def if_visible(rows: Rows, found: Criterion, binds: Binds) -> Criterion:

@@ -12,6 +12,7 @@ import msgspec
 
 from querybuild.principal import Principal, claim_of
 from server.errors import InvalidToken
+from server.settings import Settings
 
 Claims = Mapping[str, Any]
 
@@ -26,18 +27,34 @@ class Verified(msgspec.Struct, frozen=True):
     expires_at: float
 
 
-def verified(claims: Claims, issuer: str, roles_claim: str, expires_at: float) -> Verified:
-    """Return the principal of these claims. issuer: who vouches for them. Raises InvalidToken."""
-    subject = claims.get("sub")
-    if not isinstance(subject, str) or not subject:
-        raise InvalidToken("The token has no sub, or not a text.")
-    if "\0" in subject:
-        raise InvalidToken("The sub of the token has the character U+0000, which PostgreSQL cannot store.")
-    scopes = texts_of(claims.get("scope"), is_spaced=True) | texts_of(claims.get("scp"), is_spaced=True)
-    principal = Principal(
-        subject=subject, issuer=issuer, roles=texts_of(claim_of(claims, roles_claim)), scopes=scopes, claims=claims
-    )
-    return Verified(principal, expires_at)
+class ClaimsReader(msgspec.Struct, frozen=True):
+    """Reads claims as the settings say. roles: the claim with the roles. anonymous: the claim that is true for somebody
+    who has not signed in."""
+
+    roles: str
+    anonymous: str | None
+
+    @classmethod
+    def of(cls, settings: Settings) -> ClaimsReader:
+        """Return the reader for the settings."""
+        return cls(settings.auth_roles_claim, settings.auth_anonymous_claim)
+
+    def verified(self, claims: Claims, issuer: str, expires_at: float) -> Verified:
+        """Return the principal of these claims. issuer: who vouches for them. Raises InvalidToken."""
+        subject = claims.get("sub")
+        if not isinstance(subject, str) or not subject:
+            raise InvalidToken("The token has no sub, or not a text.")
+        if "\0" in subject:
+            raise InvalidToken("The sub of the token has the character U+0000, which PostgreSQL cannot store.")
+        principal = Principal(
+            subject=subject,
+            issuer=issuer,
+            roles=texts_of(claim_of(claims, self.roles)),
+            scopes=texts_of(claims.get("scope"), is_spaced=True) | texts_of(claims.get("scp"), is_spaced=True),
+            claims=claims,
+            is_signed_in=self.anonymous is None or claim_of(claims, self.anonymous) in (None, False),
+        )
+        return Verified(principal, expires_at)
 
 
 def check_kind(claims: Claims) -> None:

@@ -38,10 +38,10 @@ def sign_token(token: NewToken, settings: Settings, secret_file: Path | None = N
     if not accepted:
         raise StartError("auth_algorithms accepts no tokens that are signed with a secret")
     try:
-        [key] = secret_keys(secret, accepted).keys
+        key = secret_keys(secret, accepted).keys[0]
     except KeysError as error:
         raise StartError(f"{path} cannot be used: {error}") from None
-    return jwt.encode(_claims(token, settings), secret, algorithm=key.algorithms[0])
+    return jwt.encode(_claims(token, settings), key.value, algorithm=key.algorithms[0])
 
 
 def _claims(token: NewToken, settings: Settings) -> dict[str, Any]:

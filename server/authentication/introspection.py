@@ -17,7 +17,7 @@ import msgspec
 
 from querybuild.cache import BoundedCache
 from querybuild.principal import Principal
-from server.authentication.claims import Verified, check_kind, check_unbound, verified
+from server.authentication.claims import ClaimsReader, Verified, check_kind, check_unbound
 from server.authentication.fetching import Fetcher, FetchError
 from server.authentication.files import AuthFiles
 from server.authentication.token_cache import ENTRY_BYTES, MAX_BYTES, MAX_ENTRIES, TokenCache
@@ -49,7 +49,7 @@ class Introspector:
         self._issuer = settings.auth_issuer
         self._audience = settings.auth_audience
         self._leeway_seconds = settings.auth_leeway_seconds
-        self._roles_claim = settings.auth_roles_claim
+        self._reader = ClaimsReader.of(settings)
         self._allows_bound = settings.auth_allow_bound_tokens
         self._fetcher = fetcher
         self._cache = cache
@@ -124,7 +124,7 @@ class Introspector:
         if not self._allows_bound:
             check_unbound(answer)
         named = issuer if isinstance(issuer, str) else self._issuer or ""
-        return verified(answer, named, self._roles_claim, min(expires_at, now + KEEP_SECONDS))
+        return self._reader.verified(answer, named, min(expires_at, now + KEEP_SECONDS))
 
     def _log_change(self, is_reached: bool, reason: str) -> None:
         if is_reached != self._was_reached:

@@ -17,8 +17,8 @@ import jwt
 import msgspec
 from jwt import exceptions as refused
 
-from server.authentication.claims import Verified, check_kind, check_unbound, verified
-from server.authentication.keys import Key, Keys
+from server.authentication.claims import ClaimsReader, Verified, check_kind, check_unbound
+from server.authentication.keys import MAX_SECRETS, Key, Keys
 from server.errors import ExpiredToken, InvalidToken
 from server.settings import Settings
 from server.settings.algorithms import PUBLIC_BY_DEFAULT, SECRET_BYTES
@@ -26,7 +26,7 @@ from server.settings.algorithms import PUBLIC_BY_DEFAULT, SECRET_BYTES
 TYPES = frozenset({"jwt", "at+jwt", "application/at+jwt"})
 """The `typ` of access tokens, in small letters (RFC 9068, 2.1). A token without one is accepted, too."""
 
-MAX_TRIED = 4
+MAX_TRIED = MAX_SECRETS
 """How many keys are tried if the token does not name one, or several have its name."""
 
 MALFORMED = "The token is not a JSON Web Token, or a part of it is malformed."
@@ -81,12 +81,15 @@ class JwtVerifier:
         self._issuer = settings.auth_issuer
         self._audience = settings.auth_audience
         self._leeway_seconds = settings.auth_leeway_seconds
-        self._roles_claim = settings.auth_roles_claim
+        self._reader = ClaimsReader.of(settings)
         self._algorithms = accepted_algorithms(settings)
         self._allows_bound = settings.auth_allow_bound_tokens
 
     def verify(self, token: str, keys: Keys) -> Verified:
         """Return the principal of a token. Raises InvalidToken, ExpiredToken, UnknownKey."""
+        if "=" in token:
+            # PyJWT accepts padding, which RFC 7515, 2 excludes: a token would have several spellings.
+            raise InvalidToken(MALFORMED)
         try:
             candidates = self._candidates(_header(token), keys)
             return self._verified(self._decode(token, candidates))
@@ -144,7 +147,7 @@ class JwtVerifier:
         if not self._allows_bound:
             check_unbound(claims)
         issuer = claims.get("iss", "")
-        return verified(claims, str(issuer), self._roles_claim, expiry + self._leeway_seconds)
+        return self._reader.verified(claims, str(issuer), expiry + self._leeway_seconds)
 
 
 def _refusal(error: jwt.PyJWTError) -> InvalidToken:

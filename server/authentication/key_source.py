@@ -63,7 +63,8 @@ class FetchedKeys:
         self._fetched_at = self._begun_at = float("-inf")
         self._fetching: asyncio.Task[None] | None = None
         self._waiting = 0
-        self._was_reached: bool | None = None
+        self._last: tuple[bool, bool] | None = None
+        """Whether the last fetch has reached the issuer, and found usable keys."""
 
     @property
     def keys(self) -> Keys | None:
@@ -95,7 +96,7 @@ class FetchedKeys:
         delay, longest = RETRY_SECONDS
         while True:
             await asyncio.wait((self._begin(),))
-            if self._was_reached:
+            if self._last is not None and self._last[0]:
                 delay = RETRY_SECONDS[0]
                 await asyncio.sleep(REFRESH_SECONDS)
             else:
@@ -122,22 +123,24 @@ class FetchedKeys:
         try:
             keys = await self._fetch()
         except (FetchError, KeysError) as error:
-            self._log_change(False, f"no keys from the issuer: {error}")
+            self._log_change((False, False), f"no keys from the issuer: {error}")
         except Exception:
-            self._was_reached = False
+            self._last = (False, False)
             log.exception("no keys from the issuer")
         else:
-            self._log_change(True, f"the issuer has {len(keys.keys)} usable keys")
+            count = len(keys.keys)
+            # Withdrawn keys are not used any more, also if there are no others.
+            self._log_change((True, count > 0), f"the issuer has {count or 'no'} usable keys")
             self._fetched_at = time.monotonic()
             if self._keys is None or self._keys.source != keys.source:
                 self._keys = keys
                 # A token is verified again: its key may have been withdrawn.
                 self._on_change()
 
-    def _log_change(self, is_reached: bool, message: str) -> None:
-        if is_reached != self._was_reached:
-            self._was_reached = is_reached
-            log.log(logging.INFO if is_reached else logging.ERROR, "%s", message)
+    def _log_change(self, found: tuple[bool, bool], message: str) -> None:
+        if found != self._last:
+            self._last = found
+            log.log(logging.INFO if all(found) else logging.ERROR, "%s", message)
 
 
 class _Metadata(msgspec.Struct):
@@ -183,6 +186,6 @@ async def fetch_by_discovery(fetcher: Fetcher, issuer: str, accepted: Any) -> Ke
 async def fetch_keys(fetcher: Fetcher, url: str, accepted: Any) -> Keys:
     """Return the keys at a URL. Raises FetchError, KeysError."""
     try:
-        return read_key_set(await fetcher.get(url), accepted)
+        return read_key_set(await fetcher.get(url), accepted, may_be_empty=True)
     except KeysError as error:
         raise KeysError(f"{url}: {error}") from None

@@ -8,6 +8,7 @@ It must not know: where keys come from, tokens.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,11 @@ from server.settings.algorithms import OF_CURVES, OF_RSA, PUBLIC_BY_DEFAULT, SEC
 
 MAX_KEYS = 100
 """The most keys of a set. Issuers have two to ten."""
+
+MAX_SECRETS = 4
+"""The most secrets of a file: each may be tried for each token. A rotation has two."""
+
+_LINES = re.compile(rb"[ -~\r\n]+")
 
 RSA_BITS = range(2048, 8193)
 """The sizes of RSA keys. A shorter one is not safe (RFC 7518, 3.3), a longer one takes the loop's time."""
@@ -64,14 +70,15 @@ class _KeySet(msgspec.Struct):
     keys: list[dict[str, Any]]
 
 
-def read_key_set(source: bytes, accepted: Sequence[str] = PUBLIC_BY_DEFAULT) -> Keys:
-    """Return the keys of a set. Keys that are not usable are left out. accepted: the algorithms. Raises KeysError."""
+def read_key_set(source: bytes, accepted: Sequence[str] = PUBLIC_BY_DEFAULT, *, may_be_empty: bool = False) -> Keys:
+    """Return the keys of a set. Keys that are not usable are left out. accepted: the algorithms. may_be_empty: whether
+    none need be usable. Raises KeysError."""
     try:
         found = msgspec.json.decode(source, type=_KeySet).keys
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         raise KeysError("it is not a JSON Web Key Set") from None
     keys = [key for one in found[:MAX_KEYS] if (key := _read_key(one, accepted)) is not None]
-    if not keys:
+    if not keys and not may_be_empty:
         raise KeysError("it has no key for the accepted algorithms")
     return Keys(tuple(keys), source)
 
@@ -95,14 +102,34 @@ def _read_key(jwk: dict[str, Any], accepted: Sequence[str]) -> Key | None:
     return Key(kid if isinstance(kid, str) else None, algorithms, value) if algorithms else None
 
 
-def secret_keys(secret: bytes, accepted: Sequence[str] = tuple(SECRET_BYTES)) -> Keys:
-    """Return the keys of a secret: it is used for the algorithms that it is long enough for. Raises KeysError."""
+def secret_keys(source: bytes, accepted: Sequence[str] = tuple(SECRET_BYTES)) -> Keys:
+    """Return the keys of the secrets in a file. Visible ASCII has a secret in each line, the newest first; other bytes
+    are one secret. Raises KeysError."""
+    _check_secret(source)
+    secrets = [source]
+    if _LINES.fullmatch(source) is not None:
+        secrets = [line for line in source.splitlines() if line]
+    if len(secrets) > MAX_SECRETS:
+        raise KeysError(f"it has {len(secrets)} lines, and at most {MAX_SECRETS} secrets are tried")
+    where = (lambda number: "it") if len(secrets) == 1 else "secret {} in it".format
+    return Keys(
+        tuple([_secret_key(secret, accepted, where(number)) for number, secret in enumerate(secrets, 1)]), source
+    )
+
+
+def _secret_key(secret: bytes, accepted: Sequence[str], name: str) -> Key:
+    """Return the key of a secret: it is used for the algorithms that it is long enough for. name: for messages. Raises
+    KeysError."""
     algorithms = tuple(name for name, size in SECRET_BYTES.items() if name in accepted and len(secret) >= size)
     if not algorithms:
         needed = min(SECRET_BYTES[name] for name in accepted)
-        raise KeysError(f"it has {len(secret)} bytes, and at least {needed} are needed")
+        raise KeysError(f"{name} has {len(secret)} bytes, and at least {needed} are needed")
+    _check_secret(secret)
+    return Key(None, algorithms, secret)
+
+
+def _check_secret(secret: bytes) -> None:
     try:
         HMACAlgorithm(HMACAlgorithm.SHA256).prepare_key(secret)
     except PyJWTError:
         raise KeysError("it is a public key or a certificate, which everybody knows") from None
-    return Keys((Key(None, algorithms, secret),), secret)

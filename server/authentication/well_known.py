@@ -9,26 +9,40 @@ import msgspec
 from server.settings import Settings
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
+_ALL = "*"
 
 
 class ResourceMetadata(msgspec.Struct, frozen=True):
-    """The description. url: where clients find it. path: of the URL. document: as JSON."""
+    """The description. origin: that of the resource; None for that of each request. path: of the description.
+    resource_path: of the resource. issuer: who gives tokens for it."""
 
-    url: str
+    origin: str | None
     path: str
-    document: bytes
+    resource_path: str
+    issuer: str | None
+
+    def url(self, origin: str) -> str:
+        """Return where clients find the description. origin: that of the request."""
+        return f"{self.origin or origin}{self.path}"
+
+    def document(self, origin: str) -> bytes:
+        """Return the description as JSON."""
+        resource = f"{self.origin or origin}{self.resource_path}"
+        described: dict[str, object] = {"resource": resource, "bearer_methods_supported": ["header"]}
+        if self.issuer is not None:
+            described["authorization_servers"] = [self.issuer]
+        return msgspec.json.encode(described)
 
 
 def resource_metadata(settings: Settings) -> ResourceMetadata | None:
-    """Return the description, or None without tokens or without an absolute `public_url`, which names the resource.
+    """Return the description. None without tokens, and if the server has neither an absolute `public_url` nor names of
+    its own: with `allowed_hosts=*`, a request may name any host.
 
     The well-known part comes before the path of the resource: RFC 9728, 3.1."""
-    resource = settings.public_url
-    if not settings.takes_tokens or resource is None or resource.startswith("/"):
+    if not settings.takes_tokens:
         return None
-    parts = urlsplit(resource)
-    path = WELL_KNOWN + parts.path
-    described: dict[str, object] = {"resource": resource, "bearer_methods_supported": ["header"]}
-    if settings.auth_issuer is not None:
-        described["authorization_servers"] = [settings.auth_issuer]
-    return ResourceMetadata(f"{parts.scheme}://{parts.netloc}{path}", path, msgspec.json.encode(described))
+    parts = urlsplit(settings.public_url or settings.path_prefix)
+    origin = f"{parts.scheme}://{parts.netloc}" if parts.netloc else None
+    if origin is None and _ALL in (settings.allowed_hosts or "").split(","):
+        return None
+    return ResourceMetadata(origin, WELL_KNOWN + parts.path, parts.path, settings.auth_issuer)

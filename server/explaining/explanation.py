@@ -10,7 +10,7 @@ import msgspec
 
 from querybuild.errors import ApiError, Several
 from querybuild.principal import Principal
-from server.authentication.claims import verified
+from server.authentication.claims import ClaimsReader
 from server.engine import Engine
 from server.errors import INTERNAL, InvalidToken, RouteNotFound, row_of
 from server.explaining.indexes import helpful
@@ -89,7 +89,7 @@ def principal_of_file(path: Path, settings: Settings) -> Principal:
     if not isinstance(claims, dict):
         raise StartError(f"{path}: expected a JSON object, the claims of a token")
     try:
-        return verified(claims, str(claims.get("iss", "")), settings.auth_roles_claim, 0.0).principal
+        return ClaimsReader.of(settings).verified(claims, str(claims.get("iss", "")), 0.0).principal
     except InvalidToken as error:
         raise StartError(f"{path}: {error.detail}") from None
 

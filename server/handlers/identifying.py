@@ -18,6 +18,7 @@ from querybuild.principal import ANONYMOUS, Principal
 from server.authentication.bearer import challenge
 from server.errors import Overloaded, too_many_requests
 from server.handlers.receiving import Receiving
+from server.http.allowed_hosts import own_origin
 from server.http.headers import Headers
 from server.limits.clients import client_key, current_client, principal_key
 from server.limits.running import CancelScope
@@ -138,4 +139,6 @@ class Identifying(Receiving):
     def ask_for_credentials(self, error: BaseException) -> None:
         """Set the header of a 401 that says which credentials to send."""
         metadata = self.engine.resource_metadata
-        self._headers["WWW-Authenticate"] = challenge(error, None if metadata is None else metadata.url)
+        self._headers["WWW-Authenticate"] = challenge(
+            error, None if metadata is None else metadata.url(own_origin(self.request))
+        )

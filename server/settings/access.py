@@ -38,8 +38,8 @@ class AccessSettings(FrontSettings, frozen=True, kw_only=True):
     auth_secret_file: Annotated[
         Path | None,
         Meta(
-            description="A file with the secret of tokens with HS256, HS384 or HS512, at least 32, 48 or 64 bytes; a "
-            "line break at its end is not part of it."
+            description="A file with the secret of tokens with HS256, HS384 or HS512, at least 32, 48 or 64 bytes. A "
+            "text has a secret in each line, at most four; all are accepted, and waterspout token uses the first."
         ),
         About(ACCESS, metavar="FILE"),
     ] = None
@@ -70,6 +70,14 @@ class AccessSettings(FrontSettings, frozen=True, kw_only=True):
         ),
         About(ACCESS, metavar="CLAIM", check=checks.claim_path),
     ] = "roles"
+    auth_anonymous_claim: Annotated[
+        Text | None,
+        Meta(
+            description="The claim that is true in tokens of people who have not signed in, such as is_anonymous of "
+            "Supabase. Rules for SIGNED_IN are not for them; those for ANYONE, roles and scopes are."
+        ),
+        About(ACCESS, metavar="CLAIM", check=checks.claim_path, needs=(*_KEYS, "auth_introspection_url")),
+    ] = None
     auth_keys_hours: Annotated[
         float,
         Meta(gt=0, le=720, description="How long keys are used while the issuer cannot be reached."),

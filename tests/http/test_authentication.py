@@ -159,7 +159,9 @@ async def test_a_token_that_is_not_accepted(
         401,
         [{"status": "401", "code": code, "title": title, "detail": detail, "source": source}],
     )
-    assert answer.headers["WWW-Authenticate"] == f'Bearer error="invalid_token", error_description="{detail}"'
+    metadata = f"http://127.0.0.1:{api.port}/.well-known/oauth-protected-resource"
+    described = f'error="invalid_token", error_description="{detail}", resource_metadata="{metadata}"'
+    assert answer.headers["WWW-Authenticate"] == f"Bearer {described}"
     assert answer.headers["Cache-Control"] == "no-store"
 
 
@@ -231,12 +233,28 @@ async def test_the_server_describes_itself(
     assert (await api.post(place, {})).status == 405
 
 
-async def test_without_tokens_or_public_url_there_is_no_description(
+@pytest.mark.parametrize(
+    ("settings", "path"),
+    [({}, ""), ({"public_url": "/api"}, "/api"), ({"path_prefix": "/api"}, "/api"), ({"allowed_hosts": "me.org"}, "")],
+)
+async def test_without_a_public_url_the_request_names_the_server(
+    start: Start, database_url: str, secret_file: Path, settings: Any, path: str
+) -> None:
+    api = await with_secret(start, database_url, secret_file, **settings)
+    host = "me.org" if settings.get("allowed_hosts") else f"127.0.0.1:{api.port}"
+    sent = {"Host": host, "Authorization": "Bearer nonsense"}
+    refused = await api.request("GET", f"{settings.get('path_prefix', '')}/users", headers=sent)
+    place = f"http://{host}/.well-known/oauth-protected-resource{path}"
+    assert refused.headers["WWW-Authenticate"].endswith(f', resource_metadata="{place}"')
+    described = await api.request("GET", f"/.well-known/oauth-protected-resource{path}", headers={"Host": host})
+    assert (described.status, described.document["resource"]) == (200, f"http://{host}{path}")
+
+
+async def test_without_tokens_or_names_there_is_no_description(
     start: Start, database_url: str, secret_file: Path
 ) -> None:
     for api in (
-        await with_secret(start, database_url, secret_file),
-        await with_secret(start, database_url, secret_file, public_url="/api"),
+        await with_secret(start, database_url, secret_file, allowed_hosts="*"),
         await start(database_url, open_catalog(), public_url="https://api.example.org"),
     ):
         assert (await api.get("/.well-known/oauth-protected-resource")).status == 404

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -422,3 +423,25 @@ async def test_the_position_inside_any(reader: Api) -> None:
             )
         ],
     )
+
+
+INVALID = {"name": "first_name", "op": "match", "val": "a{2"}
+
+
+@pytest.mark.parametrize(
+    ("path", "filters"),
+    [
+        ("/users", [INVALID]),
+        ("/users", [{"name": "id", "op": "eq", "val": "-1"}, INVALID]),
+        ("/users", [INVALID, {"name": "id", "op": "in_", "val": []}]),
+        ("/users", [{"or": [{"name": "id", "op": "isnot", "val": None}, INVALID]}]),
+        ("/users", [{"and": [{"name": "id", "op": "is_", "val": None}, {"not": INVALID}]}]),
+        ("/computers", [{"name": "owner", "op": "has", "val": INVALID}, {"name": "id", "op": "eq", "val": "-1"}]),
+        ("/groups/1/users", [{"name": "id", "op": "eq", "val": "-1"}, INVALID]),
+    ],
+)
+async def test_an_invalid_pattern_is_refused_whatever_the_plan_is(reader: Api, path: str, filters: Any) -> None:
+    for page in ("", "&page[number]=99", "&page[total]=none", "&page[total]=estimated"):
+        for _ in range(7):
+            answer = await reader.get(f"{path}?filter={quote(json.dumps(filters))}{page}")
+            assert (answer.status, answer.errors[0]["code"]) == (400, "value_refused"), (page, answer.body)

@@ -237,8 +237,6 @@ FAULTS: list[tuple[str, str, Any, str]] = [
     ("a redirect of the keys", KEYS, redirect, "redirects are not followed"),
     ("a huge answer", KEYS, huge, "closed the connection, or its answer is over"),
     ("no key set", KEYS, b'{"keys": {}}', "is not a JSON Web Key Set"),
-    ("no keys", KEYS, b'{"keys": []}', "has no key for the accepted algorithms"),
-    ("no usable keys", KEYS, without_usable_keys, "has no key for the accepted algorithms"),
     ("bytes", KEYS, b"\xff\xfe\x00", "is not a JSON Web Key Set"),
     ("no HTTP", DISCOVERY, no_http, "127.0.0.1"),
     ("half of an answer", KEYS, half, "127.0.0.1"),
@@ -272,6 +270,35 @@ async def test_an_issuer_that_answers_something_else(
     trusting.issuer.answers.clear()
     await until(trusting.is_ready)
     assert (await trusting.find(token)).subject == "ann"
+
+
+@pytest.mark.parametrize("answer", [b'{"keys": []}', None], ids=["none", "none usable"])
+async def test_withdrawn_keys(
+    trusting: Trusting, answer: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An issuer that publishes no keys has withdrawn them: it is not away."""
+    monkeypatch.setattr(key_source, "REFRESH_SECONDS", 0.01)
+    monkeypatch.setattr(key_source, "ASK_SECONDS", 0.0)
+    token = trusting.issuer.token()
+    trusting.start()
+    await until(trusting.is_ready)
+    assert (await trusting.find(token)).subject == "ann"
+    trusting.issuer.answers[KEYS] = answer or without_usable_keys
+    with caplog.at_level(logging.ERROR, "server"):
+        await until(lambda: _is_refused(trusting, token))
+    assert isinstance(await refused(trusting, token), InvalidToken)
+    said = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert said == ["the issuer has no usable keys"]
+    trusting.issuer.answers.clear()
+    assert (await trusting.find(token)).subject == "ann"
+
+
+async def _is_refused(trusting: Trusting, token: str) -> bool:
+    try:
+        await trusting.find(token)
+    except InvalidToken:
+        return True
+    return False
 
 
 async def _asked(issuer: Issuer, path: str, count: int) -> bool:

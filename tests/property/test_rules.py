@@ -75,55 +75,60 @@ class Drawn(msgspec.Struct):
 
 
 @st.composite
-def rule_filters(draw: DrawFn, type_name: str, rows: Rows, drawn: Drawn) -> tuple[Any, Any]:
-    """Draw the filter of a rule. Return it with what it means for the principal: a filter without values of the
-    principal, or None if it matches nothing."""
+def rule_filters(draw: DrawFn, type_name: str, rows: Rows, drawn: Drawn) -> tuple[Any, Any, Any]:
+    """Draw the filter of a rule. Return it with what it means for the principal, and for the anonymous: filters
+    without values of the principal."""
     tree = draw(filters(type_name, rows, 2))
-    is_fitting = True
 
-    def open_value(val: Any, op: str) -> tuple[Any, Any]:
-        nonlocal is_fitting
+    def open_value(val: Any, op: str) -> tuple[Any, Any, bool]:
+        """Return the value, what it is, and whether the principal has it."""
         if op == "match":
             # PostgreSQL alone knows which patterns are valid, so none comes from the principal.
-            return val, val
+            return val, val, True
         kind = draw(st.integers(0, 7))
         if op in DATED and isinstance(val, str) and len(val) == 10 and val[4] == "-" and kind < 3:
-            return NOW, datetime.now(UTC).date().isoformat()
+            return NOW, datetime.now(UTC).date().isoformat(), True
         if kind == 0 and isinstance(val, str) and val and drawn.subject in ("", val):
             drawn.subject = val
-            return SUBJECT, val
+            return SUBJECT, val, True
         if kind < 4:
             name = f"c{len(drawn.claims)}"
             drawn.claims[name] = val
-            if draw(st.integers(0, 5)) == 0:
+            is_missing = draw(st.integers(0, 5)) == 0
+            if is_missing:
                 drawn.claims[name] = draw(st.sampled_from(MISSING))
-                is_fitting = False
-            return Claim(f"own.{name}"), val
+            return Claim(f"own.{name}"), val, not is_missing
         if isinstance(val, list) and op in ("in_", "in", "notin_", "between"):
             items = [open_value(item, "") for item in val]
-            return [one for one, _ in items], [other for _, other in items]
-        return val, val
+            return [one for one, _, _ in items], [other for _, other, _ in items], all(known for _, _, known in items)
+        return val, val, True
 
-    def opened(node: Any) -> tuple[Any, Any]:
+    def opened(node: Any, is_negated: bool) -> tuple[Any, Any, Any]:
         if isinstance(node, list):
-            pairs = [opened(item) for item in node]
-            return [one for one, _ in pairs], [other for _, other in pairs]
+            found = [opened(item, is_negated) for item in node]
+            return [one for one, _, _ in found], [one for _, one, _ in found], [one for _, _, one in found]
         if "val" not in node and "field" not in node:
             ((op, inner),) = node.items()
-            one, other = opened(inner)
-            return {op: one}, {op: other}
+            one, other, anonymous = opened(inner, is_negated != (op == "not"))
+            return {op: one}, {op: other}, {op: anonymous}
         if "field" in node or node["val"] is None:
-            return node, node
-        one, other = opened(node["val"]) if node["op"] in ("any", "has") else open_value(node["val"], node["op"])
-        return node | {"val": one}, node | {"val": other}
+            return node, node, node
+        if node["op"] in ("any", "has"):
+            one, other, anonymous = opened(node["val"], is_negated)
+            return node | {"val": one}, node | {"val": other}, node | {"val": anonymous}
+        one, other, is_known = open_value(node["val"], node["op"])
+        unmet, met = (EVERY_ROW if is_negated else NO_ROW), node | {"val": other}
+        is_public = "Claim(" not in repr(one) and "SUBJECT" not in repr(one)
+        return node | {"val": one}, met if is_known else unmet, met if is_public else unmet
 
-    rule, meaning = opened(tree)
-    return rule, meaning if is_fitting else None
+    return opened(tree, False)
 
 
+NO_ROW, EVERY_ROW = {"name": "id", "op": "in_", "val": []}, {"name": "id", "op": "isnot", "val": None}
+"""What a comparison with a missing value means, and what it means below `not`: it is not met."""
 DATED = ("eq", "ne", "lt", "le", "gt", "ge")
 Means = tuple[Allow, Any]
-"""A rule, and what its filter means for the principal: True for all rows, None for no row."""
+"""A rule, and what its filter means for the principal and for the anonymous: True for all rows."""
 
 
 @st.composite
@@ -132,10 +137,10 @@ def rules_of(draw: DrawFn, type_name: str, rows: Rows, drawn: Drawn) -> list[Mea
     for _ in range(draw(st.integers(0, 3))):
         to, actions = draw(st.sampled_from(AUDIENCES)), draw(st.sampled_from(ACTIONS))
         if draw(st.integers(0, 4)) == 0:
-            found.append((Allow(to, *actions), True))
+            found.append((Allow(to, *actions), (True, True)))
         else:
-            rule, meaning = draw(rule_filters(type_name, rows, drawn))
-            found.append((Allow(to, *actions, rows=rule), meaning))
+            rule, *meanings = draw(rule_filters(type_name, rows, drawn))
+            found.append((Allow(to, *actions, rows=rule), tuple(meanings)))
     return found
 
 
@@ -151,12 +156,12 @@ def scenes(draw: DrawFn, catalog: Catalog, types: tuple[str, ...], rows: Rows) -
     hides: dict[str, Any] = {}
     refused = set[str]()
     for name in types:
-        reading = [meaning for rule, meaning in rules[name] if rule.allows("read") and has(rule.to, principal)]
-        # Values that come from the principal are missing if nobody is signed in.
-        fitting = [
-            meaning for meaning in reading if meaning is not None and meaning_of(meaning, principal, rules[name])
+        reading = [
+            meanings[principal is ANONYMOUS]
+            for rule, meanings in rules[name]
+            if rule.allows("read") and has(rule.to, principal)
         ]
-        ids = visible_ids(name, fitting, rows)
+        ids = visible_ids(name, reading, rows)
         if rules[name]:
             hides[name] = (None, lambda row, _, ids=ids: row["id"] in ids)
             refused |= {name} if not reading else set()
@@ -172,14 +177,6 @@ def scenes(draw: DrawFn, catalog: Catalog, types: tuple[str, ...], rows: Rows) -
 
 def has(audience: Any, principal: Principal) -> bool:
     return bool(audience(principal) if callable(audience) else audience.has(principal))
-
-
-def meaning_of(meaning: Any, principal: Principal, rules: list[Means]) -> bool:
-    """Whether a filter means anything for the principal: the anonymous have no claims and no subject."""
-    if principal is not ANONYMOUS or meaning is True:
-        return True
-    [rule] = [rule for rule, other in rules if other is meaning]
-    return "Claim(" not in repr(rule.rows) and "Subject(" not in repr(rule.rows)
 
 
 def visible_ids(type_name: str, meanings: list[Any], rows: Rows) -> set[Any]:

@@ -16,11 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jwt.algorithms import RSAAlgorithm
 
+from querybuild.declarations.access import ANYONE, SIGNED_IN
 from querybuild.errors import ApiError
 from querybuild.principal import Principal
 from server.authentication import jwts
 from server.authentication.bearer import MAX_TOKEN_BYTES, bearer_token, challenge, check_token
-from server.authentication.claims import Verified
+from server.authentication.claims import ClaimsReader, Verified
 from server.authentication.files import AuthFiles
 from server.authentication.jwts import JwtVerifier, UnknownKey, accepted_algorithms
 from server.authentication.keys import Keys, KeysError, read_key_set, secret_keys
@@ -417,6 +418,40 @@ def test_short_secrets() -> None:
         secret_keys(b"x" * 31)
     with pytest.raises(KeysError, match="it has 32 bytes, and at least 64 are needed"):
         secret_keys(b"x" * 32, ("HS512",))
+
+
+def test_several_secrets() -> None:
+    """A rotation: tokens of the new and of the old secret are accepted, and the file may have any line breaks."""
+    new, old = b"n" * 32, b"o" * 64
+    for source in (new + b"\n" + old, new + b"\r\n\r\n" + old):
+        keys = secret_keys(source)
+        assert [key.value for key in keys.keys] == [new, old]
+        for secret in (new, old):
+            token = signed(claims(iss=ISSUER), secret, "HS256")
+            assert verified(token, keys, auth_algorithms="HS256").principal.subject == "ann"
+    with pytest.raises(KeysError, match="secret 2 in it has 31 bytes, and at least 32 are needed"):
+        secret_keys(new + b"\n" + b"x" * 31)
+    with pytest.raises(KeysError, match="it has 5 lines, and at most 4 secrets are tried"):
+        secret_keys(b"\n".join([new] * 5))
+    # Bytes with a line break among them are one secret.
+    bytes_of_chance = b"\x00" * 20 + b"\n" + b"\xff" * 20
+    assert [key.value for key in secret_keys(bytes_of_chance).keys] == [bytes_of_chance]
+
+
+@pytest.mark.parametrize("change", [lambda token: token + "=", lambda token: token.replace(".", "=.", 1)])
+def test_padding_is_refused(change: Any) -> None:
+    """A token has one spelling."""
+    assert refusal(change(token_of())) == jwts.MALFORMED
+
+
+@pytest.mark.parametrize(("claim", "is_signed_in"), [(True, False), (False, True), (None, True), ("yes", False)])
+def test_people_who_have_not_signed_in(claim: Any, is_signed_in: bool) -> None:
+    read = ClaimsReader("roles", "is_anonymous").verified
+    found = read({"sub": "ann", "is_anonymous": claim}, "", 0).principal
+    assert SIGNED_IN.has(found) is is_signed_in
+    assert ANYONE.has(found)
+    assert not found.is_anonymous
+    assert SIGNED_IN.has(ClaimsReader("roles", None).verified({"sub": "ann", "is_anonymous": claim}, "", 0).principal)
 
 
 def test_faults_of_files_end_the_start() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from server.handlers.base import Handler
+from server.http.allowed_hosts import own_origin
 
 
 class ProtectedResourceHandler(Handler):
@@ -17,4 +18,4 @@ class ProtectedResourceHandler(Handler):
         assert metadata is not None
         self.tell_caches()
         self.set_header("Content-Type", "application/json")
-        self.finish_document(metadata.document)
+        self.finish_document(metadata.document(own_origin(self.request)))
