@@ -14,7 +14,9 @@ NODE_MODULES := tests/clients/node_modules
 HAS_NODE := command -v node >/dev/null && command -v npm >/dev/null
 CODE := server querybuild serializers migrations tests bench deploy docs waterspout.py setup.py
 
-.PHONY: help install serve test check format schema soak bench docs test-unit test-clients test-mutations binary binary-full test-binary docs-site clean
+SKIP ?=
+
+.PHONY: help install serve test check format schema soak bench docs test-unit test-pythons test-clients test-mutations binary binary-full test-binary docs-site clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -44,6 +46,9 @@ test: check ## check, then every test, several at once; POSTGRES=url runs them o
 
 test-unit: install ## the tests that need no database and no socket, in seconds
 	$(BIN)/pytest tests/unit
+
+test-pythons: ## the tests without a database and a first answer, with every Python found; SKIP=3.11.7 leaves one out
+	$(PYTHON) -m tests.pythons $(SKIP)
 
 test-clients: install $(VENV)/.clients $(NODE_MODULES)/.installed ## clients and an issuer of other people (npm's need node)
 	$(BIN)/pytest -m clients -rs tests/clients
@@ -97,4 +102,4 @@ format: install ## write the house format
 	$(BIN)/ruff check --fix $(CODE)
 
 clean: ## remove what was built
-	rm -rf $(VENV) .venv-bench $(NODE_MODULES) build dist *.egg-info .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-bench .venv-pythons $(NODE_MODULES) build dist *.egg-info .mypy_cache .ruff_cache .hypothesis

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import itertools
 import os
 import shutil
@@ -176,3 +177,11 @@ def corner_url(administer: Callable[[str], object], postgres_url: str, corner_te
     """Yield the URL of a new database with the tables of `tests/catalog.py` and no rows."""
     with cloned(administer, postgres_url, f"waterspout_corner_{os.getpid()}_{next(_numbers)}", corner_template) as url:
         yield url
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Give each async test a loop of its own, also one that asks for none: pytest-tornasync would take the current
+    loop, and from Python 3.12 on there may be none."""
+    is_async = isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj)
+    if is_async and "io_loop" not in item.fixturenames:
+        item.fixturenames.insert(0, "io_loop")

@@ -106,9 +106,21 @@ class Output(TextIOBase):
     def _wake(self) -> None:
         if not self._has_text.is_set():
             self._has_text.set()
-        if not self._is_started:
-            self._is_started = True
+        if self._is_started:
+            return
+        try:
             threading.Thread(target=self._write_all, name="output", daemon=True).start()
+            self._is_started = True
+        except RuntimeError:
+            # The process ends, and Python starts no thread any more.
+            self._write_now()
+
+    def _write_now(self) -> None:
+        """Write what is kept, as long as somebody reads."""
+        while (
+            select.select([], [self._descriptor], [], STALLED_FLUSH_SECONDS)[1] and (text := self._take()) is not None
+        ):
+            self._write(text)
 
     def finish(self) -> None:
         """Wait until all is written, for a limited time."""
