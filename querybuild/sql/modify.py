@@ -162,6 +162,9 @@ def _needs_transaction(plan: WritePlan, shown: Node | None) -> bool:
         return True
     if _locks_owner_first(plan) or may_be_ambiguous(plan):
         return True
+    # A trigger INSTEAD OF waits for the rows of its tables, and PostgreSQL does not test the view again after that.
+    if plan.kind != "create" and plan.rows.is_limited and plan.resource.abilities.is_view:
+        return True
     rows = [plan.rows, plan.checked, None if shown is None else shown.rows]
     return (shown is not None and bool(shown.targets)) or any(one is not None and decides_again(one) for one in rows)
 
