@@ -158,9 +158,7 @@ def _needs_transaction(plan: WritePlan, shown: Node | None) -> bool:
     """Return whether a write needs more than the statement of its row, or depends on other rows that it must lock."""
     if plan.links or plan.unchanged or plan.kept or plan.implied or plan.owner:
         return True
-    if any(one.target for one in plan.assignments):
-        return True
-    if _locks_owner_first(plan) or may_be_ambiguous(plan):
+    if any(one.target for one in plan.assignments) or _locks_owner_first(plan) or may_be_ambiguous(plan):
         return True
     # A trigger INSTEAD OF waits for the rows of its tables, and PostgreSQL does not test the view again after that.
     if plan.kind != "create" and plan.rows.is_limited and plan.resource.abilities.is_view:

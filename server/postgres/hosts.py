@@ -23,6 +23,7 @@ from asyncpg import exceptions as pg
 
 from server.postgres.connection import Connection
 from server.settings import Settings
+from server.settings.url_parameters import driver_url
 
 FALLBACK = {None: ("read-write", "any"), "prefer-standby": ("standby", "any")}
 """target_session_attrs of the URL -> the value for the first attempt with every host, and the value if no host matches
@@ -40,11 +41,12 @@ class Hosts:
     """The hosts of one URL. A host that failed is tried after the others."""
 
     def __init__(self, url: str, settings: Settings) -> None:
-        self._url = url
+        for_driver = driver_url(url)
+        self._url, self._has_name = for_driver.url, for_driver.has_name
         found = parse_hosts(url)
         given = parse_qs(urlsplit(url).query).get("target_session_attrs", [None])[-1]
         self._silence_seconds = settings.network_timeout_seconds
-        self._timeout_seconds = settings.connect_timeout_seconds
+        self._timeout_seconds = for_driver.timeout_seconds or settings.connect_timeout_seconds
         if len(found) == 1:
             # The driver reads the host itself, because it also knows environment variables and service files.
             self._hosts, self._wanted, self._fallback = [Host()], given, None
@@ -58,6 +60,10 @@ class Hosts:
         """Connect to the best host. options: those of asyncpg. Raises asyncpg's error for the last host."""
         unfit: list[Host] = []
         last: Exception | None = None
+        if self._has_name and "server_settings" in options:
+            # The driver would prefer the server's own name to that of the URL.
+            own = {name: value for name, value in options["server_settings"].items() if name != "application_name"}
+            options["server_settings"] = own
         for host in tuple(self._hosts):
             try:
                 return await self._connect(host, self._wanted, options)

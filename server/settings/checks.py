@@ -12,6 +12,7 @@ from ipaddress import IPv6Address, ip_network
 from urllib.parse import parse_qsl, urlsplit
 
 from server.settings import algorithms
+from server.settings.url_parameters import check_parameters
 
 _SCHEME, _NAME, _IPV6 = r"[a-z][a-z0-9+.-]*", r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*", r"\[[0-9a-f:.]+\]"
 _ORIGIN = re.compile(rf"({_SCHEME})://({_NAME}|{_IPV6})(?::([1-9][0-9]{{0,4}}))?")
@@ -42,6 +43,7 @@ def database_url(url: str) -> str:
     # The driver ends the user name and the password at the first @, and urlsplit at the last.
     if parts.fragment or parts.netloc.count("@") > 1 or "@" in parts.path + parts.query:
         raise ValueError("has a # or a second @; percent-encode / ? # @ [ ] : in the password")
+    check_parameters(url)
     return url
 
 
