@@ -16,6 +16,9 @@ from server.http.headers import Headers
 from server.http.negotiation import MEDIA_TYPE
 from server.http.transport.answering import http_date
 
+_PROXIED = frozenset({"X-Forwarded-For", "Forwarded", "Via", "X-Real-Ip"})
+"""The headers that proxies add."""
+
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -61,7 +64,8 @@ class Sending(Identifying):
         """Set the header Server-Timing, if the settings allow it."""
         is_sent = self.engine.settings.server_timing
         if is_sent is None:
-            is_sent = self.request.server_connection.is_loopback
+            # A proxy on the same host sends the answers on.
+            is_sent = self.request.server_connection.is_loopback and _PROXIED.isdisjoint(self.request.headers.by_name)
         if is_sent and self.stages:
             self._headers["Server-Timing"] = _timing(self.stages)
 

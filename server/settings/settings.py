@@ -377,7 +377,8 @@ class Settings(AccessSettings, frozen=True, kw_only=True):
         bool | None,
         Meta(
             description="Send the header Server-Timing with the time of each stage. If it is not set, only a server "
-            "on loopback addresses sends it, because times can reveal what an answer does not."
+            "on loopback addresses sends it, and not through a proxy, because times can reveal what an answer does "
+            "not."
         ),
         OBSERVING,
     ] = None

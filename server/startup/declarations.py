@@ -32,10 +32,11 @@ from server.authentication.authenticator import Custom
 from server.handlers.custom import CustomHandler
 from server.schema.live_schema import LiveSchema
 from server.settings import StartError
+from server.startup.own_names import OWN_PACKAGES, check_imports
 
 DEFAULT_NAMES = ("CATALOG", "RESOURCES")
 BUILT_IN = "server.resources"
-OWN_PACKAGES = frozenset({"server", "querybuild", "serializers", "migrations", "waterspout", "tests"})
+TAKEN_NAMES = OWN_PACKAGES | {"waterspout", "tests"}
 
 
 class Declarations(msgspec.Struct, frozen=True, eq=False):
@@ -97,12 +98,21 @@ def _route(route: object, place: str) -> tuple[re.Pattern[str], type[CustomHandl
         raise StartError(f"the route {pattern} of {place} is no regular expression: {error}") from error
 
 
-def _load_file(path: Path) -> ModuleType:
-    if path.stem in OWN_PACKAGES:
+def check_file(resources: str) -> None:
+    """Check that there is the file that the setting `resources` names, if it names one. Raises StartError."""
+    place = resources.partition(":")[0]
+    path = Path(place)
+    if not place.endswith(".py"):
+        return
+    if path.stem in TAKEN_NAMES:
         raise StartError(f"{path} has the name of a package of the server: rename the file")
     if not path.is_file():
         near = nearest(path.name, [one.name for one in path.parent.glob("*.py")])
         raise StartError(f"there is no file {path} to take resources from.{near}")
+
+
+def _load_file(path: Path) -> ModuleType:
+    check_file(str(path))
     name = f"_waterspout_resources_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -113,8 +123,11 @@ def _load_file(path: Path) -> ModuleType:
     if (folder := str(path.absolute().parent)) not in sys.path:
         # It may import the modules beside it. They come after everything that is installed.
         sys.path.append(folder)
-    with _loading(str(path), name):
-        spec.loader.exec_module(module)
+    try:
+        with _loading(str(path), name):
+            spec.loader.exec_module(module)
+    finally:
+        check_imports(Path(folder), path)
     return module
 
 
@@ -148,15 +161,18 @@ def _line_of(error: BaseException, module: str) -> str:
 
 
 def _load_module(name: str) -> ModuleType:
-    if name.partition(".")[0] in OWN_PACKAGES and name != BUILT_IN:
+    if name.partition(".")[0] in TAKEN_NAMES and name != BUILT_IN:
         raise StartError(f"{name} has the name of a package of the server: rename the module")
     if not all(part.isidentifier() for part in name.split(".")):
         raise StartError(f"{name} is neither a module's name nor the path of a .py file")
     if "" not in sys.path:
         # The folder that the server was started in, after all that is installed.
         sys.path.append("")
-    with _loading(name, name):
-        return importlib.import_module(name)
+    try:
+        with _loading(name, name):
+            return importlib.import_module(name)
+    finally:
+        check_imports(Path.cwd(), None)
 
 
 def _named(module: ModuleType, name: str, place: str) -> object:

@@ -18,6 +18,7 @@ from typing import Any
 import asyncpg
 
 import migrations
+from querybuild.errors import listed
 from server.console.progress import clear_line, step
 from server.embedded import postgres as embedded
 from server.postgres.driver_errors import in_one_line
@@ -32,7 +33,7 @@ from server.schema.live_schema import LiveSchema, read_live_schema
 from server.settings import Settings, StartError
 from server.settings.served import built_in_hint, is_built_in, misfit
 from server.startup import migrating
-from server.startup.declarations import Declarations, extend_python_path, load_declarations
+from server.startup.declarations import Declarations, check_file, extend_python_path, load_declarations
 from server.startup.unreachable import unreachable
 
 log = logging.getLogger("server")
@@ -106,6 +107,9 @@ def open_database_url(settings: Settings, cleanup: ExitStack) -> tuple[str, Supe
     """Return the URL of the database in the settings. Without one, start the embedded database, and return its URL and
     the function that supervises it. Raises StartError."""
     check_inspect(settings)
+    if settings.resources is not None:
+        # Before a database is created for resources that do not exist.
+        check_file(settings.resources)
     if settings.database_url is not None:
         return settings.database_url, None
     data_dir = settings.data_dir or embedded.default_data_dir()
@@ -152,6 +156,7 @@ async def prepare_database(
         if settings.database_url is not None:
             name = await connection.fetchval("SELECT current_database()")
             log.info("the database is %s at %s", name, describe_hosts(url))
+            await _log_session(connection)
         if (fault := await check_temp_file_limit(connection, settings)) is not None:
             log.warning("%s", fault)
         found = known_migrations(settings)
@@ -173,6 +178,25 @@ async def prepare_database(
                 count = await load_demo(connection)
             say(f"loaded {count} sample rows" if count else "the database is not empty: no sample rows were loaded")
         return schema
+
+
+async def _log_session(connection: asyncpg.Connection[Any]) -> None:
+    """Say that views, defaults and triggers see another time zone or interval style than in other sessions."""
+    zone, style = await connection.fetchrow(  # type: ignore[misc]  # one row
+        "SELECT current_setting('timezone'), current_setting('intervalstyle')"
+    )
+    own = [] if zone.lower() in _UTC else [f"time zone is {zone}"]
+    own += [] if style in _USUAL_STYLES else [f"interval style is {style}"]
+    if own:
+        log.info(
+            "the database's %s; sessions of the server have UTC and iso_8601, also for views, defaults and triggers",
+            listed(own),
+        )
+
+
+_UTC = frozenset({"utc", "etc/utc", "uct", "etc/uct", "gmt", "etc/gmt", "zulu", "universal", "etc/universal"})
+_USUAL_STYLES = frozenset({"postgres", "iso_8601"})
+"""That of the server, and PostgreSQL's default, which nobody has chosen."""
 
 
 def say(line: str) -> None:

@@ -206,6 +206,14 @@ async def test_server_timing_is_only_sent_on_loopback(
         assert ("Server-Timing" in (await wire.answer()).headers) == is_told
 
 
+@pytest.mark.parametrize("header", ["X-Forwarded-For: 192.0.2.1", "Forwarded: for=192.0.2.1", "Via: 1.1 me"])
+async def test_server_timing_is_not_sent_through_a_proxy(rows_url: str, header: str) -> None:
+    for settings, is_told in (({}, False), ({"server_timing": True}, True)):
+        async with listening(rows_url, "127.0.0.1", **settings) as wire:
+            await wire.send("GET /groups/1 HTTP/1.1", header)
+            assert ("Server-Timing" in (await wire.answer()).headers) == is_told
+
+
 async def test_a_name_in_the_setting_host_is_allowed(rows_url: str) -> None:
     async with listening(rows_url, "127.0.0.1", host="API.example.org") as wire:
         assert await outcomes(wire, "/groups/1", NAMES) == [200, 200, 421, 421, 200]

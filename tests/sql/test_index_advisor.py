@@ -15,6 +15,7 @@ from server.schema.index_advisor import Suggestion, suggest
 from tests import composite
 from tests.catalog import CATALOG
 from waterspout import (
+    ANYONE,
     BIGINT,
     BOOL,
     BYTEA,
@@ -29,6 +30,7 @@ from waterspout import (
     POINT,
     TEXT,
     TSVECTOR,
+    Allow,
     Attribute,
     Catalog,
     Id,
@@ -77,8 +79,12 @@ def shop_url(io_loop: IOLoop, corner_url: str) -> str:
     return corner_url
 
 
-def owner(*relationships: ToOne | ToMany) -> Resource:
-    return Resource("owner", "/owners", "owners", relationships=relationships)
+def owner(*relationships: ToOne | ToMany, access: tuple[Allow, ...] = ()) -> Resource:
+    return Resource("owner", "/owners", "owners", relationships=relationships, access=access)
+
+
+def ruled(rows: Any) -> tuple[Allow, ...]:
+    return (Allow(ANYONE, "read", rows=rows),)
 
 
 def thing(*fields: Attribute | ToOne | ToMany, **changed: Any) -> Resource:
@@ -92,6 +98,8 @@ def thing(*fields: Attribute | ToOne | ToMany, **changed: Any) -> Resource:
 
 NOTHING = Catalog((owner(),))
 OWNED = ToMany("things", "thing", foreign_key="owner_id")
+CLOSED = ToMany("things", "thing", foreign_key="owner_id", methods=frozenset(), includable=False, filterable=False)
+ID_IS_1 = {"name": "id", "op": "eq", "val": 1}
 BY_OWNER = f'CREATE INDEX CONCURRENTLY "Things_owner_id_id_idx" ON {THINGS} ("owner_id", "id");'
 LINK = Link("owned_things", source="owner_id", target="thing_id")
 LINKED = ToMany("things", "thing", through=LINK)
@@ -120,16 +128,17 @@ CASES: list[tuple[str, list[Resource], list[tuple[str, str]]]] = [
     ("", [owner(OWNED), thing(ToOne("owner", "owner"))], [("missing", BY_OWNER)]),
     ("", [owner(), thing(ToOne("owner", "owner"))], [("consider", BY_OWNER)]),
     ("", [owner(), thing(ToOne("owner", "owner", filterable=False))], []),
+    ("", [owner(CLOSED), thing()], []),
+    # the relationships of rules
+    ("", [owner(CLOSED, access=ruled({"name": "things.id", "op": "eq", "val": 1})), thing()], [("missing", BY_OWNER)]),
     (
         "",
-        [
-            owner(
-                ToMany(
-                    "things", "thing", foreign_key="owner_id", methods=frozenset(), includable=False, filterable=False
-                )
-            ),
-            thing(),
-        ],
+        [owner(CLOSED, access=ruled({"not": {"name": "things", "op": "any", "val": [ID_IS_1]}})), thing()],
+        [("missing", BY_OWNER)],
+    ),
+    (
+        f"CREATE INDEX ON {THINGS} (owner_id)",
+        [owner(CLOSED, access=ruled({"or": [{"name": "things.id", "op": "eq", "val": 1}, ID_IS_1]})), thing()],
         [],
     ),
     (

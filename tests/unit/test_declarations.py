@@ -137,6 +137,35 @@ def test_a_name_of_a_package_of_the_server_is_refused(folder: Path, resources: s
     assert " has the name of a package of the server: rename the " in told(resources)
 
 
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("server.py", "import server"),
+        ("server/models.py", "from server.models import NAMES"),
+        ("querybuild/__init__.py", "from querybuild import NAMES"),
+        ("migrations/env.py", "import migrations.env"),
+    ],
+)
+def test_an_import_that_gets_the_package_of_the_server_is_refused(folder: Path, module: str, line: str) -> None:
+    (folder / module).parent.mkdir(exist_ok=True)
+    write(folder / module, "NAMES = []")
+    name = module.partition("/")[0].removesuffix(".py")
+    reason = f"imports {name}, and gets the server's package, not {folder / module.partition('/')[0]}: rename yours"
+    write(folder / "shop.py", f"{line}\nCATALOG = {THING}\n")
+    assert told(str(folder / "shop.py")) == f"{folder}/shop.py {reason}"
+    # Also in a module that the resources import.
+    write(folder / "helping.py", f"try:\n    {line}\nexcept ImportError:\n    pass\n")
+    write(folder / "shop.py", f"import helping\nCATALOG = {THING}\n")
+    assert told(str(folder / "shop.py")) == f"{folder}/helping.py {reason}"
+
+
+def test_a_folder_of_sql_files_may_be_called_migrations(folder: Path) -> None:
+    (folder / "migrations").mkdir()
+    (folder / "migrations" / "0001_first.sql").touch()
+    write(folder / "shop.py", f"import migrations\nCATALOG = {THING}\n")
+    assert load_declarations(str(folder / "shop.py")).catalog
+
+
 @pytest.mark.parametrize("resources", ["shop.py", "shop", "shop.py:MINE", "shop:MINE"])
 def test_valid_declarations(folder: Path, resources: str) -> None:
     write(folder / "shop.py", f"CATALOG = MINE = {THING}\n")
