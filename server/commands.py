@@ -22,7 +22,6 @@ import msgspec
 
 import migrations
 from migrations import Migration
-from querybuild.errors import listed
 from querybuild.principal import ANONYMOUS
 from server.authentication.authenticator import Authenticator, has_authentication
 from server.console.commands import print_error
@@ -177,11 +176,8 @@ def _print_checked(found: Checked, faults: Sequence[str], grants: Sequence[str])
     missing = [one for one in found.suggestions if one.rank == "missing"]
     for one in missing:
         _print_row("missing", f"{one.sql}  -- {one.reason}")
-    of_tables: dict[str, list[str]] = {}
     for one in found.suggestions[len(missing) :]:
-        of_tables.setdefault(one.table, []).append(one.columns[0] + " descending" * one.descends)
-    for table, columns in of_tables.items():
-        _print_row("consider", f"{table}: {listed(dict.fromkeys(columns))}")
+        _print_row("consider", f"{one.table}: {one.columns[0]}{' descending' * one.descends}  -- {one.reason}")
     if found.closed or any(row.rows != OPEN for row in found.access):
         _print_access(found.access)
     if found.closed:
@@ -223,13 +219,13 @@ def inspect(settings: Settings, *, schema: tuple[str, ...], only: tuple[str, ...
         with step("inspecting the database") as show:
             return await inspecting.report_on(connection, settings, Choice(schema, only, skip), show)
 
+    if settings.database_url is None and settings.data_dir is None:
+        raise StartError("inspect is for a database with tables: say where it is with --database-url")
     found = _with_connection(settings, work)
     click.echo(found.text, nl=False)
     sys.stdout.flush()
     for remark in found.remarks:
         _say_on_stderr(remark)
-    if settings.database_url is None:
-        _say_on_stderr("this is the embedded database: name your own with --database-url")
 
 
 def explain(

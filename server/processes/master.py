@@ -220,7 +220,7 @@ class _Master:
                 with suppress(ProcessLookupError):
                     os.kill(self.predecessor, signal.SIGTERM)
         else:
-            log.warning("generation %d answers", generation.number)
+            log.warning("generation %d answers: settings, declarations and tables were read again", generation.number)
         self._notify(READY=1, STATUS=self._status())
 
     def _status(self) -> str:

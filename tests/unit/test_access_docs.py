@@ -14,7 +14,8 @@ from querybuild.planning.rules import read_rules
 from waterspout import Catalog, Resource, ToMany, ToOne
 
 PAGE = (Path(__file__).parents[2] / "docs" / "access.md").read_text()
-EXAMPLES = [code for code in re.findall(r"^```python\n(.*?)\n```$", PAGE, re.MULTILINE | re.DOTALL) if "Allow(" in code]
+CODES = [code for code in re.findall(r"^```python\n(.*?)\n```$", PAGE, re.MULTILINE | re.DOTALL) if "Allow(" in code]
+FILES, EXAMPLES = [[one for one in CODES if ("CATALOG" in one) is is_file] for is_file in (True, False)]
 TEAM = (ToOne("leader", "user"), ToMany("members", "user", foreign_key="team_id"))
 OTHERS = [Resource("user", "/users", "users"), Resource("team", "/teams", "teams", relationships=TEAM)]
 

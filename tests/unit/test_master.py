@@ -91,6 +91,7 @@ finally:
 
 ANSWER = "answer(reports, parent_pipe)"
 READY = "waterspout is ready on http://here"
+READ_AGAIN = ": settings, declarations and tables were read again"
 REFUSED = "log the new settings are refused and the old ones stay in effect"
 
 FORKS = """
@@ -136,7 +137,7 @@ def test_a_reload_whose_fork_fails() -> None:
         assert os.getsid(first) == running.process.pid
         send(signal.SIGHUP)
         number, _ = generation(running)
-        running.line(f"log generation {number} answers")
+        running.line(f"log generation {number} answers{READ_AGAIN}")
         send(signal.SIGTERM)
         assert running.end()[-1] == "returned"
 
@@ -149,7 +150,7 @@ def test_a_restart_whose_fork_fails_is_retried() -> None:
         for _ in range(2):
             running.line("log the workers cannot be started: cannot start a process: Resource temporarily unavailable")
         number, _ = generation(running)
-        running.line(f"log generation {number} answers")
+        running.line(f"log generation {number} answers{READ_AGAIN}")
         send(signal.SIGTERM)
         assert running.end()[-1] == "returned"
 
@@ -279,7 +280,7 @@ def test_a_reload_during_the_start() -> None:
         send(signal.SIGHUP)
         running.line(READY)
         send(signal.SIGHUP)
-        running.line("log generation 3 answers")
+        running.line(f"log generation 3 answers{READ_AGAIN}")
         send(signal.SIGTERM)
         lines = running.end()
         assert (lines.count(READY), lines[-1]) == (1, "returned")
