@@ -58,12 +58,14 @@ class FunctionHints(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Hints(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All hints. schemas, only, skip: as the options of the command. tables: by name, with the schema unless it is
+    """All hints. schemas, only, skip: as the options of the command. prefixes: of tables, left out of types and paths.
+    tables: by name, with the schema unless it is
     `public`. functions: by name, or by name and types: `film_count(integer)`."""
 
     schemas: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
     tables: dict[str, TableHints] = {}
     functions: dict[str, FunctionHints] = {}
 

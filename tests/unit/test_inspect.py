@@ -27,10 +27,11 @@ from server.inspecting.text.expressions import literal
         *(("person", "people"), ("child", "children"), ("bus", "buses"), ("alias", "aliases"), ("hero", "heroes")),
         *(("analysis", "analyses"), ("basis", "bases"), ("criterion", "criteria"), ("index", "indices")),
         *(("cache", "caches"), ("hierarchy", "hierarchies"), ("lens", "lenses"), ("schema", "schemas")),
-        *(("campus", "campuses"), ("bonus", "bonuses"), ("virus", "viri"), ("wife", "wives"), ("box", "boxes")),
+        *(("campus", "campuses"), ("bonus", "bonuses"), ("virus", "viruses"), ("wife", "wives"), ("box", "boxes")),
         *(("series", "series"), ("species", "species"), ("news", "news"), ("data", "data"), ("metadata", "metadata")),
         *(("staff", "staff"), ("sms", "sms"), ("equipment", "equipment"), ("media", "media"), ("sheep", "sheep")),
         *(("order_detail", "order_details"), ("film_category", "film_categories"), ("day", "days"), ("at", "at")),
+        *(("specimen", "specimens"), ("db", "dbs"), ("user_ip", "user_ips"), ("stream_pos", "stream_pos")),
     ],
 )
 def test_singular_and_plural(one: str, many: str) -> None:

@@ -28,9 +28,15 @@ _IRREGULAR = (
     ("schema", "schemas"),
     ("basis", "bases"),
     ("axis", "axes"),
+    ("specimen", "specimens"),
+    ("virus", "viruses"),
+    ("focus", "focuses"),
 )
-_SAME = ("data", "metadata", "sms", "species", "staff", "media")
+_SAME = ("data", "metadata", "sms", "species", "staff", "media", "pos", "dns", "gps", "tls", "sos")
 """Words that pluralizer 2.0 does not know, or treats in another way than most people who name tables."""
+
+_SHORT_NOUN = re.compile(r"(?:^|_)(?:cd|db|id|ip|pc|tv|vm)$")
+"""Words of two letters that have a plural. Others, such as `at`, may be any part of a name."""
 
 
 @cache
@@ -69,9 +75,11 @@ def singular(name: str) -> str:
 def plural(name: str) -> str:
     """Return the plural of the last word.
 
-    >>> plural("inventory"), plural("status"), plural("order_detail"), plural("film_list")
-    ('inventories', 'statuses', 'order_details', 'film_lists')
+    >>> plural("inventory"), plural("status"), plural("order_detail"), plural("user_ip")
+    ('inventories', 'statuses', 'order_details', 'user_ips')
     """
+    if _SHORT_NOUN.search(name) is not None:
+        return f"{name}s"
     return _with_last(name, _pluralizer().plural)
 
 

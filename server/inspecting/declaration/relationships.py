@@ -19,6 +19,9 @@ from server.inspecting.declaration.references import Ends, Reference, Served
 
 READ_ONLY = frozenset({"read"})
 
+MAX_REVERSE = 40
+"""How long the name of the relationship at the other side of a key may be."""
+
 
 Methods = Mapping[int, frozenset[str]]
 """The methods of each resource, by the oid of its table."""
@@ -121,10 +124,23 @@ def reverse(
 def _reverse_names(reference: Reference, source: Served, to_one_name: str, is_only: bool) -> tuple[str, ...]:
     target = reference.target
     what = source.type if reference.is_unique else plural(source.type)
-    by = f"{what}_by_{to_one_name}"
+    # The whole name is unique if the short one is not.
+    by = (_short(what, to_one_name), f"{what}_by_{to_one_name}")
     if source.table.oid == target.table.oid:
-        return ("children", by) if to_one_name == "parent" and not reference.is_unique else (by,)
-    return (what, by) if is_only or to_one_name == target.type else (by,)
+        return ("children", *by) if to_one_name == "parent" and not reference.is_unique else by
+    return (what, *by) if is_only or to_one_name == target.type else by
+
+
+def _short(what: str, to_one_name: str) -> str:
+    """Return `orders_by_customer`. A long name loses words in the middle of what it is by, and then first words of its
+    own."""
+    words = to_one_name.split("_")
+    while len(f"{what}_by_{'_'.join(words)}") > MAX_REVERSE and len(words) > 2:
+        del words[1]
+    by = "_".join(words)
+    while len(f"{what}_by_{by}") > MAX_REVERSE and "_" in what:
+        what = what.partition("_")[2]
+    return f"{what}_by_{by}"
 
 
 def through(ends: Ends, own: Reference, other: Reference, names: Names, methods: Methods) -> ToMany:

@@ -6,7 +6,7 @@ What comes in: a Database, and hints. What goes out: an Inspection. It must not 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -77,7 +77,7 @@ def _served(
 ) -> dict[int, Served]:
     """Return the tables that become resources, with their types and paths."""
     ids = {oid: one for oid, one in identities.items() if isinstance(one, Identity)}
-    bases = {oid: snake_case(tables[oid].name) or "table" for oid in ids}
+    bases = _bases({oid: tables[oid].name for oid in ids}, hints.prefixes)
     count = Counter(singular(base) for oid, base in bases.items())
     types: dict[int, str] = {oid: hints.of(tables[oid]).type for oid in ids if hints.of(tables[oid]).type}
     # The plain names come first.
@@ -96,6 +96,19 @@ def _served(
         taken.add(path)
         paths[oid] = path
     return {oid: Served(tables[oid], identity, types[oid], paths[oid]) for oid, identity in ids.items()}
+
+
+def _bases(names: Mapping[int, str], prefixes: Sequence[str]) -> dict[int, str]:
+    """Return the names of tables in snake_case, without the prefixes of the hints where what remains is unique."""
+    bases = {oid: snake_case(name) or "table" for oid, name in names.items()}
+    stripped = {oid: snake_case(_without(name, prefixes)) for oid, name in names.items()}
+    count = Counter(singular(name) for name in stripped.values())
+    return {oid: name if (name := stripped[oid]) and count[singular(name)] == 1 else bases[oid] for oid in bases}
+
+
+def _without(name: str, prefixes: Sequence[str]) -> str:
+    longest = max((one for one in prefixes if name.startswith(one)), key=len, default="")
+    return name.removeprefix(longest)
 
 
 def _wanted_path(table: Table, type_name: str, hints: Hints) -> str:
