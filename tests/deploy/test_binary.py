@@ -233,9 +233,14 @@ def test_its_size(program: Path, megabytes: int) -> None:
     assert program.stat().st_size < megabytes * 1e6
 
 
+def _is_copied(line: list[str]) -> bool:
+    """Return whether a line of the Containerfile copies what was built, and not what another stage has."""
+    return line[:1] == ["COPY"] and not line[1].startswith("--from=")
+
+
 def test_the_container_gets_what_is_there() -> None:
     lines = [line.split() for line in (ROOT / "deploy" / "Containerfile").read_text().splitlines()]
-    copied = {name: line[-1] for line in lines if line[:1] == ["COPY"] for name in line[1:-1] if "=" not in name}
+    copied = {name: line[-1] for line in lines if _is_copied(line) for name in line[1:-1] if "=" not in name}
     assert all((DIST / name).is_file() for name in copied)
     assert ["ENTRYPOINT", f'["{copied["waterspout"]}"]'] in lines
     assert [line[1].split(":")[0] not in ("root", "0") for line in lines if line[:1] == ["USER"]] == [True]
