@@ -126,7 +126,12 @@ def _unknown_keys(read: dict[str, Any]) -> Iterator[str]:
 def quoted_key(name: str) -> str:
     """Return a key of TOML."""
     plain = name.replace("_", "").replace("-", "").isalnum() and name.isascii()
-    return name if plain else '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return name if plain else quoted_text(name)
+
+
+def quoted_text(text: str) -> str:
+    """Return a text of TOML."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def load_hints(path: Path | None) -> Hints:

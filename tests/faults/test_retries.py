@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 from tornado.ioloop import IOLoop
 
-from server.errors import OutcomeUnknown, StatementTimeout, Unavailable
+from server.errors import OutcomeUnknown, SchemaChanged, StatementTimeout, Unavailable
 from server.limits.running import CancelScope
 from server.postgres.connection import Connection, is_open
 from server.postgres.custom_code import CustomCodeDatabase
@@ -174,7 +174,7 @@ async def test_values_that_the_driver_refuses(shop: Shop, open_fast: Open, door:
     async def work(connection: Connection) -> None:
         await connection.fetch("SELECT FROM groups WHERE id = $1", "one")
 
-    with pytest.raises(asyncpg.DataError):
+    with pytest.raises(SchemaChanged):
         await (database.write_statement(work) if door == "write_statement" else database.read(work, is_snapshot=False))
     states = "SELECT state FROM pg_stat_activity WHERE datname = $1 AND application_name = 'waterspout'"
     assert [row[0] for row in await shop.cluster.run(states, shop.database)] == ["idle"]

@@ -17,7 +17,7 @@ from querybuild.declarations.types import BIGINT, ColumnType
 from querybuild.errors import listed, nearest, quoted
 from server.inspecting.catalog.model import VIEWS, Table, Type
 from server.inspecting.declaration.column_types import column_type_of
-from server.inspecting.hints import TableHints, quoted_key
+from server.inspecting.hints import TableHints, quoted_key, quoted_text
 from server.schema.live_tables import RELATION_KINDS
 
 
@@ -134,5 +134,5 @@ def _example(table: Table, left: Sequence[str], known: Sequence[str]) -> str:
     usual = ("id", f"{table.name}_id", f"{table.name.removesuffix('s')}_id")
     chosen = next((name for name in usual if name in left), left[0] if left else "")
     if chosen:
-        return f'"{chosen}"'
-    return "[" + ", ".join(f'"{name}"' for name in known[:2]) + "]"
+        return quoted_text(chosen)
+    return "[" + ", ".join(map(quoted_text, known[:2])) + "]"
