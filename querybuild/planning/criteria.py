@@ -195,7 +195,9 @@ def _known(condition: Condition, missing: AbstractSet[int], *, is_negated: bool)
             return _ALWAYS if is_negated else NEVER
         case Logic(op="not", items=items):
             inner = _joined("and", [_known(item, missing, is_negated=not is_negated) for item in items])
-            return Logic("not", (inner,)) if inner not in (NEVER, _ALWAYS) else _ALWAYS if inner == NEVER else NEVER
+            if inner in (NEVER, _ALWAYS):
+                return _ALWAYS if inner == NEVER else NEVER
+            return Logic("not", (inner,))
         case Logic(op=op, items=items):
             return _joined(op, [_known(item, missing, is_negated=is_negated) for item in items])
         case Exists(rows=rows):

@@ -12,7 +12,7 @@ from functools import partial
 from pypika import PostgreSQLQuery
 
 from querybuild.declarations.terms import Template, sql_of
-from querybuild.planning.plan import ColumnRef, Condition, CustomTest, Exists, Logic, Test
+from querybuild.planning.plan import ColumnRef, Condition, CustomTest, Exists, Logic, Rows, Test
 from querybuild.planning.writes.write_plan import WritePlan
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import are_met, table
@@ -66,15 +66,18 @@ def _is_decided(condition: Condition, alias: str, columns: Sequence[str]) -> boo
         case Logic(items=items):
             return all(_is_decided(item, alias, columns) for item in items)
         case Exists(rows=rows):
-            is_known = rows.parent != alias or (rows.pair is not None and set(rows.pair[0].columns) <= set(columns))
-            return is_known and all(_is_decided(item, alias, columns) for item in rows.conditions)
+            return _has_key(rows, alias, columns) and all(_is_decided(item, alias, columns) for item in rows.conditions)
         case _:
             return False
 
 
+def _has_key(rows: Rows, alias: str, columns: Sequence[str]) -> bool:
+    """Return whether it is known which related rows these are: of other rows, or by a key that the columns have."""
+    return rows.parent != alias or (rows.pair is not None and set(rows.pair[0].columns) <= set(columns))
+
+
 def _has_value(column: ColumnRef, alias: str, columns: Sequence[str]) -> bool:
-    rows = column.rows
-    if rows is not None:
-        return rows.parent != alias or (rows.pair is not None and set(rows.pair[0].columns) <= set(columns))
+    if column.rows is not None:
+        return _has_key(column.rows, alias, columns)
     attribute = column.attribute
     return column.alias != alias or (attribute.sql is None and attribute.column_name in columns)

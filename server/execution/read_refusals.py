@@ -57,8 +57,9 @@ def raise_refusal(error: Exception, read: PreparedRead, path_id: object = None) 
     suspects = [one for one in read.filters if _is_suspect(one, error)]
     if state_of(error) in _OF_TEXTS:
         # A text that was right when the server started, such as the label of an enum.
-        quoted = [one for one in read.filters if any(is_quoted(read.values[slot], error) for slot in one.slots)]
-        suspects = suspects or quoted
+        suspects = suspects or [
+            one for one in read.filters if any(is_quoted(read.values[slot], error) for slot in one.slots)
+        ]
     if suspects:
         one = max(suspects, key=lambda one: _suspicion(one, error, read.values))
         detail = placed(one.source, f"PostgreSQL refuses a value of the filter: {describe_refusal(error)}.")

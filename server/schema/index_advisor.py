@@ -202,17 +202,26 @@ def _relationship_indexes(
         table, columns = (link.schema, link.table), _distinct(*link.source_columns, *link.target_columns)
         yield Wanted("missing", f"{reason}: one row for each pair", table, columns, is_unique=True)
         if _is_read(relationship):
-            size = len(link.source_columns)
-            yield Wanted("missing", f"{reason}: includes, related resources", table, columns, key_size=size)
+            yield _index_to_related(relationship, target, f"{reason}: includes, related resources")
     elif isinstance(relationship, ToOne):
         one = relationship.foreign_columns
         yield Wanted("missing", f"{reason}: at most one", _table_of(target), one, is_unique=True)
     elif _is_read(relationship):
-        table, foreign = _table_of(target), relationship.foreign_columns
-        columns, size = _distinct(*foreign, *target.id.key.columns), len(foreign)
-        yield Wanted("missing", f"{reason}: includes, related resources", table, columns, key_size=size)
+        found = _index_to_related(relationship, target, f"{reason}: includes, related resources")
+        yield found
         pages = f"{reason}: pages of related resources"
-        yield Wanted("consider", pages, table, columns, is_for_pages=True, key_size=size)
+        yield msgspec.structs.replace(found, rank="consider", reason=pages, is_for_pages=True)
+
+
+def _index_to_related(relationship: Relationship, target: Resource, reason: str) -> Wanted:
+    """Return the index that finds the related rows of a row that does not have their key itself."""
+    link = link_of(relationship)
+    if link is not None:
+        columns = _distinct(*link.source_columns, *link.target_columns)
+        return Wanted("missing", reason, (link.schema, link.table), columns, key_size=len(link.source_columns))
+    foreign = relationship.foreign_columns
+    columns = _distinct(*foreign, *target.id.key.columns)
+    return Wanted("missing", reason, _table_of(target), columns, key_size=len(foreign))
 
 
 def _rule_indexes(catalog: Catalog, resource: Resource) -> Iterator[Wanted]:
@@ -225,14 +234,9 @@ def _rule_indexes(catalog: Catalog, resource: Resource) -> Iterator[Wanted]:
             relationship = source.relationship(name)
             if relationship is None:
                 break
-            target, link = catalog.target(relationship), link_of(relationship)
-            if link is not None:
-                columns = _distinct(*link.source_columns, *link.target_columns)
-                yield Wanted("missing", reason, (link.schema, link.table), columns, key_size=len(link.source_columns))
-            elif not (isinstance(relationship, ToOne) and relationship.is_own_key):
-                foreign = relationship.foreign_columns
-                columns = _distinct(*foreign, *target.id.key.columns)
-                yield Wanted("missing", reason, _table_of(target), columns, key_size=len(foreign))
+            target = catalog.target(relationship)
+            if not (isinstance(relationship, ToOne) and relationship.is_own_key):
+                yield _index_to_related(relationship, target, reason)
             source = target
 
 

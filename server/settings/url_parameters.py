@@ -40,6 +40,10 @@ _ADVICE = {"channel_binding": "; sslmode=verify-full protects the connection as 
 
 TIMEOUT, ROOT, MODE = "connect_timeout", "sslrootcert", "sslmode"
 SYSTEM, SAFE_MODE = "system", "verify-full"
+_NAME = "application_name"
+
+_USUAL = "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"
+"""Where Debian, Fedora and Alpine have them."""
 
 
 class DriverUrl(msgspec.Struct, frozen=True):
@@ -83,9 +87,6 @@ def driver_url(url: str) -> DriverUrl:
     return DriverUrl("?".join([head, "&".join(kept)] if kept else [head]), timeout_seconds or None, _NAME in given)
 
 
-_NAME = "application_name"
-
-
 def _system_authorities() -> str:
     """Return the file with the certificates of the system's authorities."""
     paths = ssl.get_default_verify_paths()
@@ -93,7 +94,3 @@ def _system_authorities() -> str:
         if found is not None and Path(found).is_file():
             return found
     raise FileNotFoundError(f"no certificates of the system's authorities: install ca-certificates, or name a {ROOT}")
-
-
-_USUAL = "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"
-"""Where Debian, Fedora and Alpine have them."""

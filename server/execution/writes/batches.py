@@ -86,6 +86,8 @@ def _is_merged(plan: WritePlan) -> bool:
 def _refers_ahead(planned: Sequence[PlannedWrite]) -> bool:
     """Return whether a create may refer to the id that a later one brings along. One after the other this is refused,
     and a single statement would allow it."""
+    if all(one.plan.id_slot is None for one in planned):
+        return False
     keys: set[Any] = set()
     for one in planned:
         plan, values = one.plan, one.values
