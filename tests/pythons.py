@@ -18,12 +18,13 @@ from pathlib import Path
 from threading import Lock
 from urllib.request import urlopen
 
+from tests.ready import address_in
+
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / ".venv-pythons"
 FIRST, LAST = 11, 14
 """The minor versions that setup.py allows."""
 
-READY = "waterspout is ready on "
 LEFT_OUT = ("bench", "cache", "docs", "layers", "private_parts")
 """The modules of `tests/unit` that are left out."""
 
@@ -80,10 +81,9 @@ def first_answer(programs: Path) -> int:
 
 def _address(server: subprocess.Popen[str]) -> str:
     assert server.stdout is not None
-    for line in server.stdout:
-        if line.startswith(READY):
-            return line.removeprefix(READY).split()[0].rstrip(",")
-    raise RuntimeError(f"the server ended with {server.wait()}")
+    if (address := address_in(server.stdout)) is None:
+        raise RuntimeError(f"the server ended with {server.wait()}")
+    return address
 
 
 def check(version: str, python: Path) -> str:

@@ -33,6 +33,7 @@ from server.processes.listening import listen
 from server.processes.stop_times import GENERATION_SECONDS
 from server.processes.worker import WorkerContext
 from server.processes.workers import ADD_WORKER, EARLY_SECONDS, MAX_FAILURES, REMOVE_WORKER, RESTORE_WORKERS
+from server.routes import Shape
 from server.settings import Settings, StartError
 from server.startup.start import Supervise, open_database_url, say
 
@@ -215,7 +216,7 @@ class _Master:
             os.kill(generation.pid, RESTORE_WORKERS)
         if not self.has_answered:
             self.has_answered = True
-            say(f"waterspout is ready on {self._address()}")
+            say(f"waterspout is ready on {self._address()}{self._docs()}")
             if self.predecessor is not None:
                 with suppress(ProcessLookupError):
                     os.kill(self.predecessor, signal.SIGTERM)
@@ -235,6 +236,13 @@ class _Master:
     def _address(self) -> str:
         address = self.inherited.listening.address
         return address if address.startswith("unix:") else address + self.inherited.settings.path_prefix
+
+    def _docs(self) -> str:
+        """Return where a browser finds the docs page, or nothing if there is none or no URL leads to it."""
+        settings = self.inherited.settings
+        has_page = settings.openapi and settings.docs_page
+        is_url = not self._address().startswith("unix:")
+        return f" with its docs on {self._address()}{Shape.DOCS}" if has_page and is_url else ""
 
     def _stop_generation(self, generation: GenerationHandle) -> None:
         os.kill(generation.pid, signal.SIGTERM)

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ready import address_in
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 DEADLINE_SECONDS = 120
@@ -46,9 +48,9 @@ def server() -> Iterator[str]:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             try:
-                ready = next((line for line in process.stdout if line.startswith("waterspout is ready on ")), None)
-                assert ready is not None, "the server ended before it was ready"
-                yield ready.split()[-1]
+                address = address_in(process.stdout)
+                assert address is not None, "the server ended before it was ready"
+                yield address
             finally:
                 process.terminate()
 

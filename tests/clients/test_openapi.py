@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.test_clients import HERE, ROOT, node, passes, server
+from tests.ready import address_in
 
 __all__ = ["node", "server"]
 
@@ -79,8 +80,9 @@ def guarded_server() -> Iterator[tuple[str, str]]:
         with subprocess.Popen((waterspout, "serve", *flags), cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             try:
-                ready = next(line for line in process.stdout if line.startswith("waterspout is ready on "))
-                yield ready.split()[-1], token
+                address = address_in(process.stdout)
+                assert address is not None, "the server ended before it was ready"
+                yield address, token
             finally:
                 process.terminate()
 

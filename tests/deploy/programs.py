@@ -16,10 +16,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tests.ready import address_in
+
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "deploy" / "waterspout.service"
 SERVER = (sys.executable, "-m", "server")
-READY = "waterspout is ready on "
 DEADLINE_SECONDS = 60
 
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
@@ -50,10 +51,9 @@ def serving(command: Sequence[str], environ: Mapping[str, str] | None = None, **
         **options,  # type: ignore[call-overload]
     )
     try:
-        line = next((line for line in process.stdout if line.startswith(READY)), None)
-        if line is None:
+        if (address := address_in(process.stdout)) is None:
             pytest.fail(f"never ready: {process.communicate()[1]}")
-        yield Serving(process, line.removeprefix(READY).strip())
+        yield Serving(process, address)
         process.terminate()
         _, errors = process.communicate(timeout=DEADLINE_SECONDS)
         assert process.returncode == 0, errors

@@ -14,6 +14,7 @@ from contextlib import closing
 import pytest
 
 from tests.deploy.programs import DEADLINE_SECONDS, ROOT, SERVER, serving
+from tests.ready import ready_line
 
 TOOL = "systemd-socket-activate"
 
@@ -47,7 +48,7 @@ def activated(database_url: str) -> Iterator[tuple[int, int]]:
         yield ports
         process.terminate()
         said, errors = process.communicate(timeout=DEADLINE_SECONDS)
-        assert (process.returncode, said) == (0, f"waterspout is ready on http://127.0.0.1:{ports[0]}\n"), errors
+        assert (process.returncode, said) == (0, ready_line(f"http://127.0.0.1:{ports[0]}")), errors
     finally:
         process.kill()
         process.communicate()

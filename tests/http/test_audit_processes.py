@@ -14,11 +14,12 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.http.test_process import DEADLINE_SECONDS, end, serving
+from tests.ready import port_of
 
 
 def create(address: str, name: str) -> int:
     body = json.dumps({"data": {"type": "group", "attributes": {"name": name}}})
-    port = int(address.rpartition(":")[2])
+    port = port_of(address)
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_SECONDS)) as client:
         client.request("POST", "/groups", body, {"Content-Type": "application/vnd.api+json"})
         with client.getresponse() as response:

@@ -11,6 +11,7 @@ from tests.http.test_limits_of_connections import answered
 from tests.http.test_metrics import read
 from tests.http.test_process import end, serving
 from tests.http.wire import connected
+from tests.ready import port_of
 from tests.waiting import until
 
 NAMES = ("limits", "gauges", "reports", "pool")
@@ -52,7 +53,7 @@ async def test_tasks_that_end_are_logged_and_restarted(database_url: str, tmp_pa
     path.write_text(RESOURCES)
     flags = ("--resources", f"{path}:RESOURCES", "--log-format", "json", "--idle-connection-seconds", "3")
     with serving("--port", "0", "--database-url", database_url, *flags) as (process, address):
-        port = int(address.rpartition(":")[2])
+        port = port_of(address)
         assert await answered(port, "/groups") > 0
         assert await answered(port, "/break") == 2
         await until(lambda: ended(port), lambda found: set(found.values()) == {1.0})

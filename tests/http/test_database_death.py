@@ -17,6 +17,7 @@ import pytest
 
 from tests.embedded.test_embedded import open_folder, postmaster_pid, query
 from tests.http.test_process import DEADLINE_SECONDS, end, serving
+from tests.ready import port_of
 
 COMPUTER = json.dumps({"data": {"type": "computer", "attributes": {"name": "abacus"}}})
 
@@ -30,7 +31,7 @@ def data() -> Iterator[Path]:
 
 def ask(address: str, method: str, path: str, body: str | None = None) -> tuple[int, str | None, Any]:
     """Return status, Retry-After and document of a request on a new connection."""
-    with closing(http.client.HTTPConnection("127.0.0.1", int(address.rpartition(":")[2]), timeout=30)) as client:
+    with closing(http.client.HTTPConnection("127.0.0.1", port_of(address), timeout=30)) as client:
         client.request(method, path, body, {"Content-Type": "application/vnd.api+json"} if body else {})
         answer = client.getresponse()
         return answer.status, answer.getheader("Retry-After"), json.loads(answer.read())

@@ -21,11 +21,8 @@ import pytest
 
 from tests.conftest import cloned, on_server, with_database
 from tests.http.test_process import DEADLINE_SECONDS, end, folder, serving  # noqa: F401  (a fixture)
+from tests.ready import port_of, ready_line
 from tests.waiting import wait_until
-
-
-def port_of(address: str) -> int:
-    return int(address.rpartition(":")[2])
 
 
 def get(port: int, path: str = "/users") -> tuple[int, bytes]:
@@ -234,7 +231,7 @@ def test_a_handover_to_a_new_program_loses_no_request(seeded: str) -> None:
         port = port_of(address)
         with load(port):
             process.send_signal(signal.SIGUSR2)
-            assert process.stdout.readline().endswith(f" {address}\n")
+            assert process.stdout.readline() == ready_line(address)
             children = psutil.Process(process.pid).children()
             assert process.wait(DEADLINE_SECONDS) == 0
         [successor] = [one for one in children if is_at_work(one)]
@@ -334,7 +331,7 @@ def test_sockets_that_are_handed_over_are_used(database_url: str) -> None:
         with process:
             assert process.stdout is not None
             port = listening.getsockname()[1]
-            assert process.stdout.readline() == f"waterspout is ready on http://127.0.0.1:{port}\n"
+            assert process.stdout.readline() == ready_line(f"http://127.0.0.1:{port}")
             assert get(port)[0] == 200
             process.terminate()
             assert process.wait(DEADLINE_SECONDS) == 0

@@ -37,6 +37,7 @@ from tests.http.conftest import MEDIA_TYPE
 from tests.http.test_metrics import read
 from tests.http.test_process import serving
 from tests.http.wire import Wire, connected
+from tests.ready import port_of
 from tests.waiting import until
 
 SECONDS = 60.0
@@ -69,7 +70,7 @@ class Program(msgspec.Struct):
 @contextmanager
 def program(url: str, *flags: str) -> Iterator[Program]:
     with serving("--port", "0", "--database-url", url, "--drain-seconds", "0.1", *flags) as (process, address):
-        yield Program(int(address.rpartition(":")[2]), worker_of(process.pid), url, process)
+        yield Program(port_of(address), worker_of(process.pid), url, process)
 
 
 def worker_of(pid: int) -> int:

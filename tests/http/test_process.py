@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from tests.conftest import memory
+from tests.ready import READY, address_in, port_of
 
 DEADLINE_SECONDS = 60
 QUIET = ("--log-level", "warning")
@@ -55,12 +56,9 @@ def serving(*flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
-        for line in process.stdout:
-            if line.startswith("waterspout is ready on "):
-                yield process, line.split()[-1]
-                break
-        else:
+        if (address := address_in(process.stdout)) is None:
             pytest.fail(f"never ready: {process.communicate()[1]}")
+        yield process, address
     finally:
         process.kill()
         process.communicate()
@@ -90,12 +88,32 @@ def test_the_start_names_the_resources_that_are_closed(database_url: str, folder
         lines = [process.stdout.readline() for _ in range(2)]
         process.terminate()
     assert lines[0] == "closed to everybody, because they have no rules (access=...): group\n"
-    assert lines[1].startswith("waterspout is ready on ")
+    assert lines[1].startswith(READY)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], " with its docs on ADDRESS/-/docs"),
+        (["--path-prefix", "/v1"], "/v1 with its docs on ADDRESS/v1/-/docs"),
+        (["--no-docs-page"], ""),
+        (["--no-openapi"], ""),
+    ],
+)
+def test_the_ready_line_says_where_the_docs_are(database_url: str, flags: list[str], said: str) -> None:
+    command = [sys.executable, "-m", "server", "serve", *QUIET, "--port", "0", "--database-url", database_url, *flags]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        process.terminate()
+    port = re.match(r"waterspout is ready on http://127\.0\.0\.1:(\d+)", line)
+    assert port is not None
+    assert line == f"{port[0]}{said}\n".replace("ADDRESS", f"http://127.0.0.1:{port[1]}")
 
 
 def test_a_stop_sends_the_rest_of_a_response(database_url: str) -> None:
     with serving("--port", "0", "--database-url", database_url) as (process, address):
-        port = int(address.rpartition(":")[2])
+        port = port_of(address)
         words = {"w": ["x" * 1000] * 1000}
         body = json.dumps({"data": {"type": "photo", "attributes": {"name": "n", "words": words}}})
         with closing(http.client.HTTPConnection("127.0.0.1", port)) as fill:
@@ -161,7 +179,7 @@ def test_an_address_that_is_not_available(flags: str) -> None:
 
 def test_two_workers_report_ready_once(database_url: str) -> None:
     with serving("--port", "0", "--workers", "2", "--database-url", database_url) as (process, address):
-        with closing(http.client.HTTPConnection("127.0.0.1", int(address.rpartition(":")[2]))) as client:
+        with closing(http.client.HTTPConnection("127.0.0.1", port_of(address))) as client:
             client.request("GET", "/-/ready")
             with client.getresponse() as response:
                 assert response.status == 200

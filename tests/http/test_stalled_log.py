@@ -6,7 +6,6 @@ import asyncio
 import fcntl
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ import pytest
 from tests.http.conftest import Answer
 from tests.http.test_metrics import read
 from tests.http.wire import connected
+from tests.ready import address_in, port_of
 from tests.waiting import until
 
 STOP_SECONDS = 20.0
@@ -66,12 +66,12 @@ async def unread(url: str, *flags: str) -> AsyncIterator[Server]:
     server, said = Server(process, 0, reading), ""
     try:
 
-        def ready() -> re.Match[str] | None:
+        def address() -> str | None:
             nonlocal said
             said += server.read()
-            return re.search(r"waterspout is ready on http://127\.0\.0\.1:(\d+)\n", said)
+            return address_in(line for line in said.splitlines(keepends=True) if line.endswith("\n"))
 
-        server.port = int((await until(ready))[1])
+        server.port = port_of(await until(address))
         yield server
     finally:
         os.close(reading)

@@ -26,6 +26,7 @@ from server.startup.start import declarations, prepare_database
 from tests.http.conftest import MEDIA_TYPE
 from tests.http.test_process import serving
 from tests.http.wire import Wire, connected
+from tests.ready import port_of
 from tests.waiting import until
 
 GROUP = json.dumps({"data": {"type": "group", "attributes": {"name": "rowers"}}}).encode()
@@ -39,7 +40,7 @@ WAITING = """
 @pytest.fixture
 def process(database_url: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     with serving("--port", "0", "--database-url", database_url) as (process, address):
-        yield process, int(address.rpartition(":")[2])
+        yield process, port_of(address)
 
 
 async def send_half(wire: Wire, framing: str = HEAD[2], body: bytes = GROUP[:20]) -> None:

@@ -24,6 +24,7 @@ from tests.http.conftest import Api, Start
 from tests.http.expected import error
 from tests.http.operating import locked
 from tests.http.streams import Reader, create_many, reading, small_batches, until_sessions
+from tests.ready import announced_port
 from waterspout import INT, Attribute
 
 __all__ = ["small_batches"]
@@ -329,7 +330,7 @@ async def test_a_migration_between_two_streams(api: Api, small_batches: None) ->
 
 @pytest.fixture
 def program(database_url: str) -> Iterator[subprocess.Popen[str]]:
-    """Yield the server as a separate program, so that its memory can be measured. The first line that it prints ends in
+    """Yield the server as a separate program, so that its memory can be measured. The first line that it prints names
     its address."""
     command = [sys.executable, "-m", "server", "serve", "--database-url", database_url, "--port", "0"]
     with subprocess.Popen([*command, "--log-level", "error"], stdout=subprocess.PIPE, text=True) as process:
@@ -341,7 +342,7 @@ def program(database_url: str) -> Iterator[subprocess.Popen[str]]:
 async def test_memory(program: subprocess.Popen[str], api: Api) -> None:
     await create_many(api, 40_000, 60_000)
     assert program.stdout is not None
-    port, server = int(program.stdout.readline().rpartition(":")[2]), psutil.Process(program.pid)
+    port, server = announced_port(program.stdout), psutil.Process(program.pid)
     async with reading(port) as reader:
         await reader.ask("/users?page[size]=1&include=computers")
         before = most = server.memory_info().rss

@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 
 from tests.http.test_docs import ROOT, WRITES_DOCS, laid_out, request_of_curl
+from tests.ready import address_in, port_of
 
 PAGE = ROOT / "docs" / "tutorial.md"
 HOME = "/home/mira"
@@ -83,8 +84,8 @@ class Reader:
         lines: list[str] = []
         for line in self.server.stdout:
             lines.append(line)
-            if line.startswith("waterspout is ready on "):
-                self.port = int(line.rpartition(":")[2])
+            if (address := address_in([line])) is not None:
+                self.port = port_of(address)
                 return self.as_on_the_page(lines)
         raise AssertionError(f"the server ended: {''.join(lines)}")
 

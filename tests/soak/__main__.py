@@ -30,6 +30,7 @@ import migrations
 from tests.conftest import memory
 from tests.faults.cluster import Cluster
 from tests.faults.network import Network
+from tests.ready import address_in, port_of
 from tests.soak.account import Account, Found, disagreements
 from tests.soak.faults import DATABASE, ROWS, WORKERS, Fault, Faults
 
@@ -102,8 +103,9 @@ async def _served(url: str, folder: Path) -> AsyncIterator[tuple[int, int]]:
     assert process.stdout is not None
     try:
         line = (await process.stdout.readline()).decode()
-        assert line.startswith("waterspout is ready on "), (folder / "server.log").read_text()
-        yield process.pid, int(line.rpartition(":")[2])
+        address = address_in([line])
+        assert address is not None, (folder / "server.log").read_text()
+        yield process.pid, port_of(address)
     finally:
         process.terminate()
         await asyncio.wait_for(process.wait(), 60)

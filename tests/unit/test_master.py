@@ -90,7 +90,7 @@ finally:
 """
 
 ANSWER = "answer(reports, parent_pipe)"
-READY = "waterspout is ready on http://here"
+READY = "waterspout is ready on http://here with its docs on http://here/-/docs"
 READ_AGAIN = ": settings, declarations and tables were read again"
 REFUSED = "log the new settings are refused and the old ones stay in effect"
 
