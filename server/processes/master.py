@@ -239,10 +239,13 @@ class _Master:
 
     def _docs(self) -> str:
         """Return where a browser finds the docs page, or nothing if there is none or no URL leads to it."""
-        settings = self.inherited.settings
-        has_page = settings.openapi and settings.docs_page
-        is_url = not self._address().startswith("unix:")
-        return f" with its docs on {self._address()}{Shape.DOCS}" if has_page and is_url else ""
+        settings, address = self.inherited.settings, self._address()
+        if not (settings.openapi and settings.docs_page) or address.startswith("unix:"):
+            return ""
+        # A server listens on all addresses, and a browser goes to one.
+        for everywhere in ("//0.0.0.0:", "//[::]:"):
+            address = address.replace(everywhere, "//localhost:")
+        return f" with its docs on {address}{Shape.DOCS}"
 
     def _stop_generation(self, generation: GenerationHandle) -> None:
         os.kill(generation.pid, signal.SIGTERM)

@@ -96,6 +96,7 @@ def test_the_start_names_the_resources_that_are_closed(database_url: str, folder
     [
         ([], " with its docs on ADDRESS/-/docs"),
         (["--path-prefix", "/v1"], "/v1 with its docs on ADDRESS/v1/-/docs"),
+        (["--host", "0.0.0.0"], " with its docs on http://localhost:PORT/-/docs"),
         (["--no-docs-page"], ""),
         (["--no-openapi"], ""),
     ],
@@ -106,9 +107,9 @@ def test_the_ready_line_says_where_the_docs_are(database_url: str, flags: list[s
         assert process.stdout is not None
         line = process.stdout.readline()
         process.terminate()
-    port = re.match(r"waterspout is ready on http://127\.0\.0\.1:(\d+)", line)
-    assert port is not None
-    assert line == f"{port[0]}{said}\n".replace("ADDRESS", f"http://127.0.0.1:{port[1]}")
+    start = re.match(r"waterspout is ready on (http://[\d.]+:(\d+))", line)
+    assert start is not None
+    assert line == f"{start[0]}{said}\n".replace("ADDRESS", start[1]).replace("PORT", start[2])
 
 
 def test_a_stop_sends_the_rest_of_a_response(database_url: str) -> None:
