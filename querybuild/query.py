@@ -149,9 +149,6 @@ class Owner(msgspec.Struct, frozen=True):
 
 ChangeKind = Literal["create", "update", "delete"]
 
-DocumentKind = Literal["create", "update"]
-"""The kinds of change that a resource document asks for."""
-
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One decoded write of one resource, whose names are not resolved yet. A write of a relationship is an update of

@@ -14,7 +14,7 @@ import msgspec
 
 from querybuild.declarations.json_texts import JsonFault, ParsedJson, check_values, parse_json
 from querybuild.errors import ApiError, IdConflict, quoted
-from querybuild.query import Change, DocumentKind, Identifier, Limits, LinkageChange, LinkMode
+from querybuild.query import Change, Identifier, Limits, LinkageChange, LinkMode
 from serializers.errors import InvalidDocument, MalformedJson
 from serializers.pointers import META, member_pointer, relationship_pointer
 
@@ -22,16 +22,15 @@ _MAX_DIGITS = 40
 """More digits than any id has that is a whole number. An exponent may stand for millions of them."""
 
 
-def decode_resource_document(
-    body: bytes, errors: list[ApiError], limits: Limits, *, kind: DocumentKind
-) -> Change | None:
-    """Decode the document of a POST or PATCH. Returns None if it has no resource object.
+def decode_resource_document(body: bytes, asked: Change, errors: list[ApiError], limits: Limits) -> Change | None:
+    """Decode the document of a POST or PATCH. Returns None if it has no resource object. asked: the change as the
+    request asks for it besides its document, without an id.
 
     Raises MalformedJson. Appends InvalidDocument to errors.
     """
     decoder = Decoder(errors, takes_lids=False)
     document = decoder.document(body, limits)
-    return None if document is None else decoder.resource(document["data"], "/data", kind=kind)
+    return None if document is None else decoder.resource(document["data"], "/data", asked)
 
 
 def decode_linkage_document(
@@ -119,8 +118,9 @@ class Decoder:
             return None
         return document
 
-    def resource(self, data: Any, pointer: str, *, kind: DocumentKind) -> Change | None:
-        """Return the Change of the resource object at the pointer, or None if there is no object."""
+    def resource(self, data: Any, pointer: str, asked: Change) -> Change | None:
+        """Return the change with what the resource object at the pointer has, or None if there is no object."""
+        kind = asked.kind
         if not isinstance(data, dict):
             self.add_error("`data` must be one resource object.", pointer)
             return None
@@ -135,8 +135,8 @@ class Decoder:
                 undecoded.add(f"relationships/{name}")
             else:
                 linkages[name] = linkage
-        return Change(
-            kind=kind,
+        return msgspec.structs.replace(
+            asked,
             type=self.string(data, "type", pointer),
             # Some clients send null as the id of a new resource.
             id=None

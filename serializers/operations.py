@@ -12,13 +12,13 @@ import re
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from itertools import chain, takewhile
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from querybuild.declarations.json_texts import ParsedJson, count_names
 from querybuild.errors import NAME_CHARACTERS, SHOWN_CHARACTERS, ApiError, quoted, shortened
-from querybuild.query import Change, Identifier, Lid, LinkMode
+from querybuild.query import Change, ChangeKind, Identifier, Lid, LinkMode
 from serializers.decode import Decoder, checked_document
 from serializers.errors import InvalidDocument, MalformedOperations
 from serializers.objects import ErrorObject
@@ -31,6 +31,9 @@ SHOWN_VALUES = 1000
 """How many values of a failed operation its error shows."""
 
 _MODES: dict[str, LinkMode] = {"add": "add", "update": "replace", "remove": "remove"}
+
+CHANGE_OF_OP: dict[str, ChangeKind] = {"add": "create", "update": "update", "remove": "delete"}
+"""What an operation on a resource does."""
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -190,24 +193,26 @@ class _Reader:
         elif "href" in item:
             self._malformed("`href` is not supported: name a resource by `ref`.", f"{pointer}/href")
         elif is_linkage:
-            change = self._linkage(item, op, pointer)
+            change = self._linkage(item, Change(kind="update", type=None), _MODES[op], pointer)
         else:
-            change = self._resource(item, op, pointer)
+            change = self._resource(item, Change(kind=CHANGE_OF_OP[op], type=None), pointer)
         if change is not None:
             self._check_lids(change, pointer)
         return Operation(_op_name(item), pointer, change, is_linkage, item)
 
-    def _resource(self, item: dict[str, Any], op: str, pointer: str) -> Change | None:
-        if op == "remove":
-            return self._target(item.get("ref"), "delete", f"{pointer}/ref")
+    def _resource(self, item: dict[str, Any], asked: Change, pointer: str) -> Change | None:
+        """Decode an operation on a resource. asked: the change as the operation asks for it besides its target and its
+        data."""
+        if asked.kind == "delete":
+            return self._target(item.get("ref"), asked, f"{pointer}/ref")
         if "data" not in item:
-            self._malformed(f"An {op} must have `data`.", f"{pointer}/data")
+            self._malformed(f"An {item['op']} must have `data`.", f"{pointer}/data")
             return None
-        if op == "add" and "ref" in item and item["ref"] != {"type": _object(item["data"]).get("type")}:
+        if asked.kind == "create" and "ref" in item and item["ref"] != {"type": _object(item["data"]).get("type")}:
             self._malformed("The `ref` of an `add` names the type of its `data`, or a relationship.", f"{pointer}/ref")
             return None
-        change = self._decoder.resource(item["data"], f"{pointer}/data", kind="create" if op == "add" else "update")
-        return self._addressed(change, item, pointer) if change is not None and op == "update" else change
+        change = self._decoder.resource(item["data"], f"{pointer}/data", asked)
+        return self._addressed(change, item, pointer) if change is not None and asked.kind == "update" else change
 
     def _addressed(self, change: Change, item: dict[str, Any], pointer: str) -> Change | None:
         """Return the update with the target that `ref` names, or `data` if there is no `ref`. The two must not
@@ -221,7 +226,7 @@ class _Reader:
                 return None
             member = "lid" if change.id is None else "id"
             return msgspec.structs.replace(change, id_pointer=f"{change.pointer}/{member}")
-        target = self._target(item["ref"], "update", f"{pointer}/ref")
+        target = self._target(item["ref"], Change(kind="update", type=None), f"{pointer}/ref")
         if target is None:
             return None
         for name in ("type", "id", "lid"):
@@ -233,8 +238,8 @@ class _Reader:
             change, type=target.type, id=target.id, lid=target.lid, id_pointer=target.id_pointer
         )
 
-    def _target(self, ref: Any, kind: Literal["update", "delete"], pointer: str) -> Change | None:
-        """Return the target that a `ref` names: a type, and an id or a lid."""
+    def _target(self, ref: Any, asked: Change, pointer: str) -> Change | None:
+        """Return the change with the target that a `ref` names: a type, and an id or a lid."""
         if not isinstance(ref, dict):
             self._malformed("There must be a `ref`, an object of `type` and `id` or `lid`.", pointer)
             return None
@@ -245,11 +250,13 @@ class _Reader:
         if not self._decoder.check_id_or_lid(id_text, lid, pointer):
             return None
         id_pointer = f"{pointer}/{'lid' if id_text is None else 'id'}"
-        return Change(kind=kind, type=type_name, id=id_text, lid=lid, pointer=pointer, id_pointer=id_pointer)
+        return msgspec.structs.replace(
+            asked, type=type_name, id=id_text, lid=lid, pointer=pointer, id_pointer=id_pointer
+        )
 
-    def _linkage(self, item: dict[str, Any], op: str, pointer: str) -> Change | None:
+    def _linkage(self, item: dict[str, Any], asked: Change, mode: LinkMode, pointer: str) -> Change | None:
         """Decode an operation on a relationship. It is an update of the resource that has the relationship."""
-        target = self._target(item["ref"], "update", f"{pointer}/ref")
+        target = self._target(item["ref"], asked, f"{pointer}/ref")
         if not self._takes_relationships:
             detail = "Relationships can only be changed here with the media type of the `atomic` extension."
             self._malformed(detail, f"{pointer}/ref/relationship")
@@ -261,7 +268,7 @@ class _Reader:
         if "data" not in item:
             self._malformed("An operation on a relationship must have `data`.", f"{pointer}/data")
             return None
-        linkage = self._decoder.linkage(item["data"], f"{pointer}/data", mode=_MODES[op])
+        linkage = self._decoder.linkage(item["data"], f"{pointer}/data", mode=mode)
         if target is None or linkage is None:
             return None
         linkage = msgspec.structs.replace(linkage, name_pointer=f"{pointer}/ref/relationship")

@@ -33,7 +33,7 @@ from querybuild.planning.write_plan_cache import WriteForm, form_key, plan_colum
 from querybuild.planning.writes.write_locks import RelatedRow, plan_related_row
 from querybuild.planning.writes.write_plan import WritePlan
 from querybuild.principal import ANONYMOUS, Principal
-from querybuild.query import Change, DocumentKind, Limits, Page, Query
+from querybuild.query import Change, Limits, Page, Query
 from querybuild.sql.clauses import decides_again, reads_other_rows
 from querybuild.sql.select import ReadStatements
 from querybuild.sql.stream import StreamStatements
@@ -275,14 +275,12 @@ class Engine:
             return PreparedWrite(resource, change, None)
         return PreparedWrite(resource, change, self.plan_write(resource, change, context, errors))
 
-    def prepare_typed(
-        self, resource: Resource, kind: DocumentKind, body: bytes, path_id: str | None, context: Context
-    ) -> TypedWrite | None:
-        """Decode and prepare a write in one step. Returns None if it must be decoded step by step. path_id: of the
-        updated resource."""
-        if resource.hooks is not NO_HOOKS or (resource.type, kind) in context.access.refused:
+    def prepare_typed(self, resource: Resource, asked: Change, body: bytes, context: Context) -> TypedWrite | None:
+        """Decode and prepare a write in one step. Returns None if it must be decoded step by step. asked: the change as
+        the request asks for it besides its body."""
+        if resource.hooks is not NO_HOOKS or (resource.type, asked.kind) in context.access.refused:
             return None
-        found = self._typed_writes.plan(resource, kind, body, path_id, context, self.view_of(context))
+        found = self._typed_writes.plan(resource, asked, body, context, self.view_of(context))
         if found is None:
             return None
         change, planned, written = found

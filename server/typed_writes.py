@@ -19,11 +19,15 @@ from querybuild.planning.context import Context, View
 from querybuild.planning.write_plan_cache import TypedForm, plan_typed, write_form_of
 from querybuild.planning.writes.json_types import JsonType, json_type
 from querybuild.planning.writes.linkage import written_relationships
-from querybuild.query import Change, DocumentKind, Limits
+from querybuild.query import Change, Limits
+from querybuild.shortcuts import Knows
 from serializers import pointers
 from serializers.decode import decode_resource_document
 from serializers.typed_documents import MIN_DEPTH, Member, Related, Typed, TypedDocument
 from server.statements import ENTRY_BYTES
+
+ASKED = Knows(Change, used=("kind", "type", "id"))
+"""What the path knows of a change, besides its document."""
 
 _MEMBER_BYTES = 2_000
 """The assumed size of the decoder of one attribute."""
@@ -44,10 +48,12 @@ class TypedWrites:
         self._limits = limits
 
     def plan(
-        self, resource: Resource, kind: DocumentKind, body: bytes, path_id: str | None, context: Context, view: View
+        self, resource: Resource, asked: Change, body: bytes, context: Context, view: View
     ) -> tuple[Change, PlannedWrite, tuple[str, ...]] | None:
         """Return the change of a document without its values, its plan with them, and the relationships whose linkage
-        its answer shows. path_id: of the updated resource."""
+        its answer shows. asked: the change as the request asks for it besides its document."""
+        if not ASKED.takes(asked):
+            return None
         # Each value of a document has at least one byte.
         if self._limits.max_json_depth < MIN_DEPTH or len(body) > self._limits.max_json_values:
             return None
@@ -57,12 +63,12 @@ class TypedWrites:
             document = self._document(resource, view)
             self.caches.typed_documents.put(key, document, _MEMBER_BYTES * (1 + len(document[1])))
         typed = document[0].decode(body)
-        if typed is None or (path_id is not None and typed.id != path_id):
+        if typed is None or (asked.id is not None and typed.id != asked.id):
             return None
-        form_key = (resource, kind, context.access, typed.shape)
+        form_key = (resource, asked.kind, context.access, typed.shape)
         form = self.caches.typed_forms.get(form_key)
         if form is None:
-            form = self._learn(resource, kind, body, typed, document[1], context, view)
+            form = self._learn(resource, asked, body, typed, document[1], context, view)
             if form is None:
                 return None
             self.caches.typed_forms.put(form_key, form, ENTRY_BYTES)
@@ -71,7 +77,8 @@ class TypedWrites:
         planned = plan_typed(form, typed.id, typed.values, typed.linked, context.values)
         if planned is None:
             return None
-        return Change(kind=kind, type=resource.type, id=typed.id, pointer=form.pointer), planned, form.written
+        change = msgspec.structs.replace(asked, type=resource.type, id=typed.id, pointer=form.pointer)
+        return change, planned, form.written
 
     def _document(self, resource: Resource, view: View) -> tuple[TypedDocument, tuple[JsonType, ...]]:
         types = tuple([json_type(one, view.checks_of(one)) for one in resource.attributes])
@@ -82,7 +89,7 @@ class TypedWrites:
     def _learn(
         self,
         resource: Resource,
-        kind: DocumentKind,
+        asked: Change,
         body: bytes,
         typed: Typed,
         types: tuple[JsonType, ...],
@@ -92,7 +99,7 @@ class TypedWrites:
         """Plan a document step by step. Returns its form, False if a document like it has none, None if there are
         errors."""
         errors = list[ApiError]()
-        change = decode_resource_document(body, errors, self._limits, kind=kind)
+        change = decode_resource_document(body, asked, errors, self._limits)
         if change is None or errors:
             return None
         change = _in_order(change, resource)

@@ -11,7 +11,7 @@ import msgspec
 from querybuild.errors import ApiError, raise_all
 from querybuild.planning.changes import PlannedWrite, plan_write
 from querybuild.planning.context import Context, View
-from querybuild.query import LinkMode, Owner
+from querybuild.query import Change, LinkMode, Owner
 from serializers import pointers
 from serializers.decode import decode_resource_document
 from tests.catalog import CATALOG
@@ -280,7 +280,7 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
         target = CATALOG.target(relationship)
         errors: list[ApiError] = []
         body = msgspec.json.encode({"data": {"type": target.type} | self.data})
-        change = decode_resource_document(body, errors, LIMITS, kind="create")
+        change = decode_resource_document(body, Change(kind="create", type=None), errors, LIMITS)
         assert change is not None
         joined = msgspec.structs.replace(change, owner=self.owner)
         write = plan_write(joined, target, View(CATALOG), Context(), pointers, errors)

@@ -86,7 +86,7 @@ def create(type_name: str, data: dict[str, Any], catalog: Catalog = CATALOG) -> 
     """Plan the create of a resource. data: the resource object without its type. Raises ApiError, or Several."""
     errors: list[ApiError] = []
     body = _JSON.encode({"data": {"type": type_name} | data})
-    change = decode_resource_document(body, errors, LIMITS, kind="create")
+    change = decode_resource_document(body, Change(kind="create", type=None), errors, LIMITS)
     resource = catalog.by_type[type_name]
     planned = None if change is None else plan_write(change, resource, View(catalog), Context(), pointers, errors)
     raise_all(errors)
@@ -99,7 +99,7 @@ def update(type_name: str, id_text: str, data: dict[str, Any], catalog: Catalog 
     errors: list[ApiError] = []
     resource = catalog.by_type[type_name]
     body = _JSON.encode({"data": {"type": type_name, "id": id_text} | data})
-    change = decode_resource_document(body, errors, LIMITS, kind="update")
+    change = decode_resource_document(body, Change(kind="update", type=None), errors, LIMITS)
     if change is not None:
         change = with_id(change, id_text, errors)
     planned = None if change is None else plan_write(change, resource, View(catalog), Context(), pointers, errors)

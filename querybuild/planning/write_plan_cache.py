@@ -21,7 +21,18 @@ from querybuild.planning.context import Access, View, assigned_target
 from querybuild.planning.plan import Values
 from querybuild.planning.writes.shared_columns import key_of_target
 from querybuild.planning.writes.write_plan import WritePlan
-from querybuild.query import Change, Lid, LinkageChange
+from querybuild.query import Change, Identifier, Lid, LinkageChange
+from querybuild.shortcuts import Knows
+
+CHANGE = Knows(
+    Change, used=("kind", "type", "id", "attributes", "relationships"), ignored=("lid", "pointer", "id_pointer")
+)
+LINKAGE = Knows(LinkageChange, used=("identifiers", "is_list", "mode"), ignored=("pointer", "name_pointer"))
+IDENTIFIER = Knows(Identifier, used=("type", "id", "lid"), ignored=("pointer",))
+PLANNED = Knows(PlannedWrite, used=("plan", "values", "has_lids", "places", "item_pointers", "pointer", "id_pointer"))
+PLAN = Knows(WritePlan, used=("kind", "rows", "id_slot", "assignments", "links", "kept", "implied", "checked"))
+"""What the form of a write knows of each value that it is made from. The attributes and the linkage of a change are in
+its key without their values."""
 
 
 class WriteForm(msgspec.Struct, frozen=True, eq=False):
@@ -42,24 +53,27 @@ class WriteForm(msgspec.Struct, frozen=True, eq=False):
 
 
 def form_key(change: Change, resource: Resource) -> Hashable | None:
-    """Return everything that a plan depends on, except the values. Returns None for changes that are seldom repeated
-    in the same form."""
-    if change.undecoded or change.assigned or change.owner is not None:
+    """Return everything that a plan depends on, except the values. Returns None for a change that asks for more than a
+    form knows."""
+    sent = change.relationships
+    if not (CHANGE.takes(change) and LINKAGE.takes_all(sent.values())):
+        return None
+    if IDENTIFIER.refused and not all(IDENTIFIER.takes_all(one.identifiers) for one in sent.values()):
         return None
     names = None if change.attributes is None else tuple(change.attributes)
-    linkages = [(name, one.mode, one.is_list, not one.identifiers) for name, one in change.relationships.items()]
+    linkages = [(name, one.mode, one.is_list, not one.identifiers) for name, one in sent.items()]
     return resource, change.kind, change.type, change.id is None, names, tuple(linkages)
 
 
 def write_form_of(change: Change, planned: PlannedWrite, view: View, access: Access) -> WriteForm | None:
-    """Return the form of a valid change, or None if it sends read-only attributes, which have other slots, or fields
-    that must agree, or a part of a key that a rule sets, or perhaps both sides of a relationship of a type with
+    """Return the form of a valid change, or None if its plan has more than a form knows, such as fields that must
+    agree; if a rule sets a part of a key; or if the change perhaps sends both sides of a relationship of a type with
     itself, which may contradict each other."""
     plan, catalog = planned.plan, view.catalog
     resource, names = plan.resource, tuple(change.attributes or ())
     attributes = [one for name in names if (one := resource.attribute(name)) is not None]
     linked = [other for name in change.relationships if (other := resource.relationship(name)) is not None]
-    if plan.unchanged or planned.agreements:
+    if not (PLANNED.takes(planned) and PLAN.takes(plan)):
         return None
     if len(linked) > 1 and any(one.target == resource.type for one in linked):
         return None
@@ -71,12 +85,16 @@ def write_form_of(change: Change, planned: PlannedWrite, view: View, access: Acc
     if any(len(found) > 1 or None in found for found in by_key):
         return None
     by_slot = [(slots[key.columns[0]], field) for key, field in zip(keys, fields, strict=True)]
+    set_by_rules = tuple([(field.index, planned.places[slot]) for slot, field in by_slot if slot >= sent])
+    if sent + len(set_by_rules) != len(planned.values):
+        # A slot has a value that the form cannot find in another document.
+        return None
     return WriteForm(
         plan,
         tuple([(attribute, view.checks_of(attribute)) for attribute in attributes]),
         tuple(attributes),
         tuple([(catalog.target(one), own_key_of(one) is not None) for one in linked]),
-        tuple([(field.index, planned.places[slot]) for slot, field in by_slot if slot >= sent]),
+        set_by_rules,
         tuple([(slot, field.index) for slot, field in by_slot if slot < sent and field.is_fixed]),
     )
 

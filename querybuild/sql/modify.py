@@ -19,6 +19,7 @@ from querybuild.declarations.terms import Template, escaped_braces, sql_of
 from querybuild.planning.plan import Condition, Node, Rows, node_of
 from querybuild.planning.rowsets import with_alias
 from querybuild.planning.writes.write_plan import Assignment, Implied, LockStrength, WritePlan
+from querybuild.shortcuts import Knows
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import (
     are_met,
@@ -41,6 +42,13 @@ from querybuild.sql.links import ROW, LinkStatements, compile_link
 from querybuild.sql.locks import lock_clause
 from querybuild.sql.pipelined_links import compile_pipelined
 from querybuild.sql.statement import Statement
+
+ALONE = Knows(WritePlan, used=("kind", "rows", "id_slot", "assignments", "checked"))
+"""What the statement of a row knows of the whole write, if it is the only statement of its transaction."""
+
+REPEATED = Knows(WritePlan, used=("kind", "rows", "id_slot", "assignments", "checked"))
+"""What a batch knows of each of its writes, and an INSERT of several rows of each of its rows. What they must be once
+they are written is checked after the batch."""
 
 VALUES_TOGETHER = 320
 """How many values one INSERT of several rows writes: so few that the statement is short enough to be kept prepared. 12
@@ -106,20 +114,6 @@ class WriteStatements(msgspec.Struct, frozen=True):
         return self.row is not None and not is_more
 
 
-class Create(msgspec.Struct, frozen=True):
-    """One of several creates in one statement. shown: the columns that it returns. ids: pairs of a slot and the index
-    of the create that returns the id for this slot."""
-
-    plan: WritePlan
-    shown: Node | None
-    ids: tuple[tuple[int, int], ...]
-
-    @property
-    def width(self) -> int:
-        """The number of columns that it returns."""
-        return width_of(self.plan, self.shown)
-
-
 def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements:
     """Compile a write. shown: the columns that the statement `row` returns. None: only the id."""
     is_update = plan.kind == "update"
@@ -156,7 +150,7 @@ def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements
 
 def _needs_transaction(plan: WritePlan, shown: Node | None) -> bool:
     """Return whether a write needs more than the statement of its row, or depends on other rows that it must lock."""
-    if plan.links or plan.unchanged or plan.kept or plan.implied or plan.owner:
+    if not ALONE.takes(plan):
         return True
     if any(one.target for one in plan.assignments) or _locks_owner_first(plan) or may_be_ambiguous(plan):
         return True
@@ -175,7 +169,7 @@ def may_be_ambiguous(plan: WritePlan) -> bool:
 def _is_in_order(plan: WritePlan) -> bool:
     """Return whether each of several writes must be done before the next one: its rows are counted, or what it leaves
     is checked, and the next write might change this."""
-    if may_be_ambiguous(plan):
+    if may_be_ambiguous(plan) or not REPEATED.takes(plan):
         return True
     checked = plan.checked
     return checked is not None and (decides_again(checked) or plan.kind not in plan.resource.abilities.merged)
@@ -200,7 +194,7 @@ def may_meet_taken_ids(plan: WritePlan) -> bool:
 def _row(plan: WritePlan, shown: Node | None, binds: Binds, *tests: tuple[Condition, ...]) -> str:
     """Return the statement of the row. It returns the columns of `shown`, and for each of the tests that has conditions
     whether the row meets them."""
-    sql = _ROW_STATEMENTS[plan.kind](plan, binds) + _returning(plan, shown, binds)
+    sql = _ROW_STATEMENTS[plan.kind](plan, binds) + returning(plan, shown, binds)
     terms = [sql_of(term) for conditions in tests for term in are_met(conditions, binds)]
     return ",".join([sql, *terms])
 
@@ -209,10 +203,10 @@ def _insert(plan: WritePlan, binds: Binds) -> str:
     """Return `INSERT INTO "groups" ("name") VALUES ($1)`. If clients may choose ids, the id of the default may be
     taken. Then ON CONFLICT DO NOTHING returns no row, and `free_ids.py` finds another id."""
     terms = [assigned(assignment, binds.request(assignment.slot)) for assignment in plan.assignments]
-    return str(_inserted(plan, [terms]).get_sql())
+    return str(inserted(plan, [terms]).get_sql())
 
 
-def _inserted(plan: WritePlan, rows: Sequence[Sequence[Term]]) -> Any:
+def inserted(plan: WritePlan, rows: Sequence[Sequence[Term]]) -> Any:
     """Return an INSERT. rows: for each row the values of the assignments."""
     columns = [assignment.column for assignment in plan.assignments] or [*plan.resource.id.key.columns]
     defaults = [Template("DEFAULT")] * len(columns)
@@ -225,7 +219,7 @@ def _inserted(plan: WritePlan, rows: Sequence[Sequence[Term]]) -> Any:
 def rows_together(plan: WritePlan) -> list[int]:
     """Return how many rows one statement may write, the most first and one last: 40, 6 and 1 of 8 columns. It is always
     one if something can tell several rows from one after the other."""
-    if plan.kind != "create" or "create" not in plan.resource.abilities.merged:
+    if plan.kind != "create" or "create" not in plan.resource.abilities.merged or not REPEATED.takes(plan):
         return [1]
     sizes, size = [], VALUES_TOGETHER // max(1, len(plan.assignments))
     while size > 1:
@@ -242,43 +236,7 @@ def compile_rows(plan: WritePlan, size: int, shown: Node | None = None) -> str:
     for _ in range(size):
         parameters = {assignment.slot: Parameter(f"${next(numbers)}") for assignment in _by_slot(plan)}
         rows.append([assigned(assignment, parameters[assignment.slot]) for assignment in plan.assignments])
-    return str(_inserted(plan, rows).get_sql()) + _returning(plan, shown, Binds())
-
-
-def compile_together(creates: Sequence[Create]) -> str:
-    """Return one statement for several creates, each of which may use the ids of those before it. It returns one row:
-    the columns of all creates. Its parameters are the values of all assignments in their order, without those ids.
-
-    PostgreSQL evaluates the left joins from left to right, so the rows are written in their order. Only the order of
-    their ids depends on this. If a trigger prevents one of the rows, the division fails, and nothing is written.
-
-        WITH "o0" ("c0","c1") AS (INSERT INTO "users" ("name") VALUES ($1) RETURNING "users"."id","users"."name"),
-        "o1" ("c0","c1") AS (INSERT INTO "computers" ("name","owner_id") VALUES ($2,(SELECT "c0" FROM "o0")) RETURNING
-        "computers"."id","computers"."name")
-        SELECT 1/("o0"."c0" IS NOT NULL AND "o1"."c0" IS NOT NULL)::int,"o0".*,"o1".*
-        FROM (VALUES (0)) "all" LEFT JOIN "o0" ON TRUE LEFT JOIN "o1" ON TRUE
-    """
-    numbers = count(1)
-    names = [f'"o{number}"' for number in range(len(creates))]
-    parts = [f"{name} {_part(create, numbers)}" for name, create in zip(names, creates, strict=True)]
-    are_there = " AND ".join([f'{name}."c0" IS NOT NULL' for name in names])
-    shown = ",".join([f"1/({are_there})::int", *[f"{name}.*" for name in names]])
-    joined = " ".join(['(VALUES (0)) "all"', *[f"LEFT JOIN {name} ON TRUE" for name in names]])
-    return f"WITH {','.join(parts)} SELECT {shown} FROM {joined}"
-
-
-def _part(create: Create, numbers: Iterator[int]) -> str:
-    """Return the CTE of one INSERT. The names of its columns are their positions."""
-    plan, ids = create.plan, dict(create.ids)
-    terms = [
-        assigned(
-            one,
-            Template(f'(SELECT "c0" FROM "o{ids[one.slot]}")') if one.slot in ids else Parameter(f"${next(numbers)}"),
-        )
-        for one in plan.assignments
-    ]
-    names = ",".join([f'"c{number}"' for number in range(create.width)])
-    return f"({names}) AS ({_inserted(plan, [terms]).get_sql()}{_returning(plan, create.shown, Binds())})"
+    return str(inserted(plan, rows).get_sql()) + returning(plan, shown, Binds())
 
 
 def _free_ids(plan: WritePlan, shown: Node | None) -> FreeIdStatements:
@@ -287,8 +245,8 @@ def _free_ids(plan: WritePlan, shown: Node | None) -> FreeIdStatements:
     binds = Binds()
     terms = [binds(ROW), *[assigned(assignment, binds.request(assignment.slot)) for assignment in plan.assignments]]
     with_id = (Assignment(plan.resource.id.key.columns[0], -1), *plan.assignments)
-    query = _inserted(msgspec.structs.replace(plan, assignments=with_id), [terms])
-    return compile_free_ids(plan.resource, Statement(query.get_sql() + _returning(plan, shown, binds), binds.slots))
+    query = inserted(msgspec.structs.replace(plan, assignments=with_id), [terms])
+    return compile_free_ids(plan.resource, Statement(query.get_sql() + returning(plan, shown, binds), binds.slots))
 
 
 def _update(plan: WritePlan, binds: Binds) -> str:
@@ -327,7 +285,7 @@ def _delete(plan: WritePlan, binds: Binds) -> str:
 _ROW_STATEMENTS = {"create": _insert, "update": _update, "delete": _delete}
 
 
-def _returning(plan: WritePlan, shown: Node | None, binds: Binds) -> str:
+def returning(plan: WritePlan, shown: Node | None, binds: Binds) -> str:
     """Return ` RETURNING "groups"."id"`, or the columns that the answer shows. It is text, because PyPika's `returning`
     only accepts tables of the query."""
     node = shown or node_of(plan.rows)

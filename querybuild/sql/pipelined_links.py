@@ -13,11 +13,20 @@ from pypika.terms import NullValue
 from querybuild.declarations.resource import link_of
 from querybuild.declarations.terms import sql_of
 from querybuild.planning.writes.write_plan import LinkWrite, WritePlan
+from querybuild.shortcuts import Knows
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import table, update_of
 from querybuild.sql.keys import is_any_key, is_key, is_no_key
 from querybuild.sql.links import KEYS, ROW, LinkStatements, foreign_key_of
 from querybuild.sql.statement import Statement
+
+PLAN = Knows(WritePlan, used=("kind", "rows", "id_slot", "links"))
+LINK = Knows(
+    LinkWrite,
+    used=("resource", "relationship", "rows", "slot", "mode", "is_detachable", "emptied", "kept"),
+    ignored=("is_target_first",),
+)
+"""What the pipeline knows of a write and of its link."""
 
 
 def compile_pipelined(plan: WritePlan, lock: Statement, links: tuple[LinkStatements, ...]) -> tuple[Statement, ...]:
@@ -26,14 +35,14 @@ def compile_pipelined(plan: WritePlan, lock: Statement, links: tuple[LinkStateme
     The row is locked before the related rows, as in `locks.py`. The value of the slot `keys` is the number of related
     rows that the document names.
     """
-    if len(plan.links) != 1 or plan.assignments or plan.unchanged or plan.checked or plan.is_limited:
+    if len(plan.links) != 1 or not PLAN.takes(plan) or plan.is_limited:
         return ()
     [link], [statements] = plan.links, links
-    if statements.changed is not None:
+    if not LINK.takes(link) or statements.changed is not None or not (link.is_detachable or link.mode == "add"):
         return ()
     # The values of other keys are texts, which are converted or looked up.
     is_text = link.target.id.key.is_text or plan.resource.id.key.is_text
-    is_plain = not (is_text or link.relationship.references or link.checked)
+    is_plain = not (is_text or link.relationship.references)
     if link_of(link.relationship) is not None or not is_plain or statements.lock is None:
         return ()
     detach = () if link.mode == "add" else (_detach(link),)

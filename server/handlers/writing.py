@@ -11,7 +11,7 @@ import msgspec
 from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError, release_frames
 from querybuild.planning.writes.linkage import written_relationships
-from querybuild.query import Change, DocumentKind
+from querybuild.query import Change, ChangeKind
 from serializers.decode import decode_resource_document, with_id
 from serializers.encode import encode_identifier_document
 from serializers.links import quote_segment, resource_path
@@ -42,20 +42,24 @@ class AnsweredWrite(msgspec.Struct, frozen=True, eq=False):
 class WritingHandler(AuditedHandler):
     """The base of handlers that write."""
 
-    def decode_resource(self, kind: DocumentKind, errors: list[ApiError]) -> Change | None:
-        """Decode the body as a resource. Appends to errors."""
-        return decode_resource_document(self.take_body(), errors, self.engine.limits, kind=kind)
+    def asked(self, kind: ChangeKind, id_text: str | None = None) -> Change:
+        """Return the change that the request asks for, without what its body says. id_text: that of the path, if it is
+        the written resource's."""
+        return Change(kind=kind, type=None, id=id_text)
 
-    def decode_write(
-        self, kind: DocumentKind, path_id: str | None, errors: list[ApiError]
-    ) -> Change | TypedWrite | None:
-        """Decode the body as the resource of the route. Appends to errors. path_id: of the updated resource."""
+    def decode_resource(self, asked: Change, errors: list[ApiError]) -> Change | None:
+        """Decode the body as a resource. Appends to errors."""
+        return self._decode(self.take_body(), asked, errors)
+
+    def decode_write(self, asked: Change, errors: list[ApiError]) -> Change | TypedWrite | None:
+        """Decode the body as the resource of the route. Appends to errors."""
         body = self.take_body()
-        typed = self.engine.prepare_typed(self.resource, kind, body, path_id, self.context)
-        if typed is not None:
-            return typed
-        change = decode_resource_document(body, errors, self.engine.limits, kind=kind)
-        return change if change is None or path_id is None else with_id(change, path_id, errors)
+        typed = self.engine.prepare_typed(self.resource, asked, body, self.context)
+        return self._decode(body, asked, errors) if typed is None else typed
+
+    def _decode(self, body: bytes, asked: Change, errors: list[ApiError]) -> Change | None:
+        change = decode_resource_document(body, asked, errors, self.engine.limits)
+        return change if change is None or asked.id is None else with_id(change, asked.id, errors)
 
     def plan_write(self, resource: Resource, change: Change | None, errors: list[ApiError]) -> PreparedWrite | None:
         """Return the write of a change, or None if it could not be decoded. Appends to errors."""

@@ -15,7 +15,7 @@ from hypothesis.strategies import DrawFn
 from querybuild.declarations.resource import Resource, ToOne
 from querybuild.errors import ApiError
 from querybuild.planning.changes import PlannedWrite
-from querybuild.query import DocumentKind
+from querybuild.query import Change, ChangeKind
 from serializers.decode import decode_resource_document, with_id
 from serializers.errors import MalformedJson
 from server.engine import ANYBODY, Engine
@@ -48,7 +48,7 @@ class Case(NamedTuple):
     """valid: a body without errors. body: one with the same members, which may have errors."""
 
     resource: Resource
-    kind: DocumentKind
+    kind: ChangeKind
     valid: bytes
     body: bytes
 
@@ -68,7 +68,7 @@ def cases(draw: DrawFn) -> Case:
     known = VALID[resource.type]
     required = REQUIRED.get(resource.type, [])
     names = {*required, *draw(st.lists(st.sampled_from([*known]), max_size=3))}
-    kind: DocumentKind = draw(st.sampled_from(["create", "update"]))
+    kind: ChangeKind = draw(st.sampled_from(["create", "update"]))
     valid: dict[str, Any] = {"type": resource.type, "attributes": {name: known[name] for name in names}}
     if kind == "update" or resource.client_ids:
         valid["id"] = path_id(resource)
@@ -128,10 +128,10 @@ def content(planned: PlannedWrite) -> dict[str, Any]:
     return found | {"places": places, "lids": planned.has_lids, "pointers": (planned.pointer, planned.id_pointer)}
 
 
-def step_by_step(resource: Resource, kind: DocumentKind, body: bytes) -> PlannedWrite | None:
+def step_by_step(resource: Resource, kind: ChangeKind, body: bytes) -> PlannedWrite | None:
     errors: list[ApiError] = []
     try:
-        change = decode_resource_document(body, errors, ENGINE.limits, kind=kind)
+        change = decode_resource_document(body, Change(kind=kind, type=None), errors, ENGINE.limits)
     except MalformedJson:
         return None
     if change is not None and kind == "update":
@@ -140,8 +140,9 @@ def step_by_step(resource: Resource, kind: DocumentKind, body: bytes) -> Planned
     return None if errors else planned
 
 
-def in_one_step(resource: Resource, kind: DocumentKind, body: bytes) -> PlannedWrite | None:
-    typed = ENGINE.prepare_typed(resource, kind, body, path_id(resource) if kind == "update" else None, ANYBODY)
+def in_one_step(resource: Resource, kind: ChangeKind, body: bytes) -> PlannedWrite | None:
+    asked = Change(kind=kind, type=None, id=path_id(resource) if kind == "update" else None)
+    typed = ENGINE.prepare_typed(resource, asked, body, ANYBODY)
     return None if typed is None else typed.write.planned
 
 
@@ -221,4 +222,4 @@ def test_limits_may_be_larger_than_those_of_msgspec(attribute: Attribute) -> Non
     resource = Resource("item", "/items", "items", (attribute,))
     engine = Engine(Settings(), Catalog([resource]), LiveSchema())
     body = b'{"data":{"type":"item","attributes":{"one":null}}}'
-    assert engine.prepare_typed(resource, "create", body, None, ANYBODY) is not None
+    assert engine.prepare_typed(resource, Change(kind="create", type=None), body, ANYBODY) is not None

@@ -16,7 +16,7 @@ from tests.planning import limits
 
 def decoded(body: bytes, *, kind: Any = "create", **changed: int) -> tuple[Change | None, list[tuple[str, str]]]:
     errors: list[ApiError] = []
-    change = decode_resource_document(body, errors, limits(**changed), kind=kind)
+    change = decode_resource_document(body, Change(kind=kind, type=None), errors, limits(**changed))
     assert all(type(error) is InvalidDocument for error in errors)
     return change, [(str(error.pointer), error.detail) for error in errors]
 

@@ -12,8 +12,9 @@ from querybuild.declarations.resource import TableAbilities
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.plan import Rows, Slot, node_of
 from querybuild.query import LinkMode
-from querybuild.sql.modify import Create, WriteStatements, compile_rows, compile_together, compile_write, rows_together
+from querybuild.sql.modify import WriteStatements, compile_rows, compile_write, rows_together
 from querybuild.sql.statement import Statement
+from querybuild.sql.together import Create, compile_together
 from server.resources import built_in
 from tests.link_statements import JOINS, LINKS, Join, LinkCase
 from tests.planning import create, delete, filter_query, link, read_collection, read_resource, update

@@ -12,16 +12,16 @@ from querybuild.errors import ApiError
 from querybuild.planning.changes import PlannedWrite, plan_write
 from querybuild.planning.context import EVERYTHING, Context, View
 from querybuild.planning.write_plan_cache import form_key, plan_columns, plan_with_form, write_form_of
-from querybuild.query import Change, DocumentKind, Owner
+from querybuild.query import Change, ChangeKind, Owner
 from serializers import pointers
 from serializers.decode import Decoder
 from tests.catalog import CATALOG
 from tests.statements import TOKEN, linked
 
 
-def changed(kind: DocumentKind, data: dict[str, Any]) -> Change:
+def changed(kind: ChangeKind, data: dict[str, Any]) -> Change:
     errors: list[ApiError] = []
-    change = Decoder(errors, takes_lids=True).resource(data, "/atomic:operations/3/data", kind=kind)
+    change = Decoder(errors, takes_lids=True).resource(data, "/atomic:operations/3/data", Change(kind=kind, type=None))
     assert change is not None
     assert errors == []
     return change
@@ -45,7 +45,7 @@ AUTHOR = one("author", "1")
 LID = {"type": "author", "lid": "new"}
 RANGED = {"on_update": "x", "ranged": 1}
 
-ALIKE: list[tuple[DocumentKind, dict[str, Any], dict[str, Any]]] = [
+ALIKE: list[tuple[ChangeKind, dict[str, Any], dict[str, Any]]] = [
     ("create", article("x", AUTHOR), article("y", one("author", "2"))),
     ("create", article("x", AUTHOR, one("tag", "1")), article("y", LID, *[one("tag", "2")] * 2, one("tag", "3"))),
     ("create", article("x", LID), article("y", AUTHOR)),
@@ -69,7 +69,7 @@ ALIKE: list[tuple[DocumentKind, dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "first", "second"), ALIKE)
-def test_a_write_of_a_known_form(kind: DocumentKind, first: dict[str, Any], second: dict[str, Any]) -> None:
+def test_a_write_of_a_known_form(kind: ChangeKind, first: dict[str, Any], second: dict[str, Any]) -> None:
     earlier, change = changed(kind, first), changed(kind, second)
     resource = CATALOG.by_type[first["type"]]
     assert form_key(earlier, resource) == form_key(change, resource) is not None
@@ -78,7 +78,7 @@ def test_a_write_of_a_known_form(kind: DocumentKind, first: dict[str, Any], seco
     assert (plan_with_form(change, form, ()), []) == planned(change)
 
 
-FAULTS: list[tuple[DocumentKind, dict[str, Any], dict[str, Any]]] = [
+FAULTS: list[tuple[ChangeKind, dict[str, Any], dict[str, Any]]] = [
     ("create", article("x", AUTHOR), article(None, AUTHOR)),
     ("create", article("x", AUTHOR), article(1, AUTHOR)),
     ("create", article("x", AUTHOR), article("a\0b", AUTHOR)),
@@ -95,7 +95,7 @@ FAULTS: list[tuple[DocumentKind, dict[str, Any], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("kind", "first", "second"), FAULTS)
 def test_a_write_with_faults_is_planned_in_full(
-    kind: DocumentKind, first: dict[str, Any], second: dict[str, Any]
+    kind: ChangeKind, first: dict[str, Any], second: dict[str, Any]
 ) -> None:
     earlier, change = changed(kind, first), changed(kind, second)
     form = write_form_of(earlier, planned(earlier)[0], View(CATALOG), EVERYTHING)
@@ -108,7 +108,7 @@ def with_title(**members: Any) -> dict[str, Any]:
     return {"type": "article", "attributes": {"title": "x"}, **members}
 
 
-OTHER_FORMS: list[tuple[DocumentKind, dict[str, Any]]] = [
+OTHER_FORMS: list[tuple[ChangeKind, dict[str, Any]]] = [
     ("create", with_title()),
     ("create", with_title(id="1")),
     ("create", {"type": "article"}),

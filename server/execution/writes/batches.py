@@ -17,14 +17,28 @@ from querybuild.planning.plan import Node, Values
 from querybuild.planning.rows import Row
 from querybuild.planning.writes.write_plan import WritePlan
 from querybuild.query import Lid
-from querybuild.sql.modify import Create, WriteStatements
+from querybuild.shortcuts import Knows
+from querybuild.sql.modify import WriteStatements
 from querybuild.sql.statement import Statement
+from querybuild.sql.together import TOGETHER, Create
 from serializers.operations import uses_lid
 from server.engine import Engine, PreparedWrite
 from server.execution.arguments import Arguments, repeated
 from server.execution.writes.outcomes import AbsentRow, Missing, WrittenRow
 from server.postgres.opening import PREPARED_STATEMENT_BYTES
 from server.postgres.wire.pipeline import as_parameter, has_texts
+
+PREPARED = Knows(PreparedWrite, used=("resource", "change", "planned"), ignored=("path_id",))
+PLANNED = Knows(
+    PlannedWrite, used=("plan", "values"), ignored=("places", "item_pointers", "pointer", "id_pointer", "has_lids")
+)
+"""What a single statement knows of a write. What its plan may have is said where its statements are compiled. The ids
+that stand for a lid are those of other creates of the statement."""
+
+REPEATED = Knows(
+    PlannedWrite, used=("plan", "values", "has_lids"), ignored=("places", "item_pointers", "pointer", "id_pointer")
+)
+"""What a batch knows of each of its writes."""
 
 MOST_TOGETHER = 8
 """How many creates are written by a single statement."""
@@ -64,18 +78,23 @@ def single_statement(
 ) -> Single | None:
     """Return the statement that does all writes, or None if there is none. shown: what it returns of each row. context:
     the values of `Context`."""
-    if len(writes) == 1:
-        return _alone(writes[0], shown[0], engine, context)
     if len(writes) > MOST_TOGETHER:
         return None
-    planned = [write.planned for write in writes if write.planned is not None and not write.is_hooked]
-    if len(planned) < len(writes) or any(write.resource.hooks.after_commit is not None for write in writes):
+    planned = [write.planned for write in writes if write.planned is not None and _is_plain(write)]
+    if len(planned) < len(writes) or not PLANNED.takes_all(planned):
         return None
-    if any(one.plan.checked or one.agreements or not _is_merged(one.plan) for one in planned) or _refers_ahead(planned):
+    if len(writes) == 1:
+        return _alone(planned[0], shown[0], engine, context)
+    if not all(TOGETHER.takes(one.plan) and _is_merged(one.plan) for one in planned) or _refers_ahead(planned):
         return None
     if any(engine.statements.of_write(one.plan, None).alone is None for one in planned):
         return None
     return _together(writes, planned, shown, engine)
+
+
+def _is_plain(write: PreparedWrite) -> bool:
+    """Return whether a write has no custom code, and nothing else that a single statement does not know."""
+    return PREPARED.takes(write) and not write.is_hooked and write.resource.hooks.after_commit is None
 
 
 def _is_merged(plan: WritePlan) -> bool:
@@ -98,10 +117,9 @@ def _refers_ahead(planned: Sequence[PlannedWrite]) -> bool:
     return False
 
 
-def _alone(write: PreparedWrite, shown: Node | None, engine: Engine, context: Values) -> Single | None:
+def _alone(planned: PlannedWrite, shown: Node | None, engine: Engine, context: Values) -> Single | None:
     """One statement for one write."""
-    planned = write.planned
-    if planned is None or planned.has_lids or write.is_hooked or write.resource.hooks.after_commit is not None:
+    if planned.has_lids:
         return None
     statements = engine.statements.of_write(planned.plan, shown)
     if statements.pipelined:
@@ -188,7 +206,7 @@ def alike(planned: Sequence[PlannedWrite]) -> Iterator[list[PlannedWrite]]:
 
 def is_batch(group: Sequence[PlannedWrite], statements: WriteStatements) -> bool:
     """Whether writes with the same plan are sent as one batch."""
-    if len(group) == 1 or not statements.is_repeatable or any(write.agreements for write in group):
+    if len(group) == 1 or not statements.is_repeatable or not REPEATED.takes_all(group):
         return False
     return group[0].plan.kind != "create" or not _refers_ahead(group)
 

@@ -28,6 +28,7 @@ from querybuild.planning.context import check_method
 from serializers.decode import parse_document
 from serializers.errors import InvalidDocument
 from serializers.operations import (
+    CHANGE_OF_OP,
     AlikeAdds,
     Operation,
     alike_adds,
@@ -44,9 +45,6 @@ from server.execution.writes.batches import MOST_TOGETHER
 from server.handlers.auditing import Target
 from server.handlers.writing import WritingHandler
 from server.http.negotiation import ATOMIC, EXTENDED
-
-CHANGE_OF_OP = {"add": "create", "update": "update", "remove": "delete"}
-"""What each operation is in the audit log."""
 
 
 class Listed(msgspec.Struct, frozen=True, eq=False):

@@ -39,18 +39,16 @@ class RelatedHandler(WritingHandler):
     def _parse_create(self, errors: list[ApiError]) -> Change | None:
         assert self.route is not None
         self.path_id(self.resource)
-        change = self.decode_resource("create", errors)
-        if change is None:
-            return None
-        return msgspec.structs.replace(change, owner=Owner(self.resource.type, self.route.id, self.relationship.name))
+        owner = Owner(self.resource.type, self.route.id, self.relationship.name)
+        return self.decode_resource(msgspec.structs.replace(self.asked("create"), owner=owner), errors)
 
     def _parse_update(self, errors: list[ApiError]) -> Change | None:
         self.path_id(self.resource)
-        return self.decode_resource("update", errors)
+        return self.decode_resource(self.asked("update"), errors)
 
     def _parse_delete(self, _: list[ApiError]) -> Change:
         self.path_id(self.resource)
-        return Change(kind="delete", type=None)
+        return self.asked("delete")
 
     def _plan_update(self, change: Change | None, errors: list[ApiError]) -> AnsweredWrite | None:
         write = None if change is None else self._plan_related(change, errors)

@@ -6,6 +6,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from querybuild.errors import ApiError
 from querybuild.query import Change, LinkMode
 from serializers.decode import decode_linkage_document
@@ -49,8 +51,8 @@ class RelationshipHandler(WritingHandler):
         linkage = decode_linkage_document(self.take_body(), errors, self.engine.limits, mode=mode)
         if linkage is None:
             return None
-        relationships = {self.relationship.name: linkage}
-        return Change(kind="update", type=None, id=self.route.id, relationships=relationships, pointer=linkage.pointer)
+        asked, relationships = self.asked("update", self.route.id), {self.relationship.name: linkage}
+        return msgspec.structs.replace(asked, relationships=relationships, pointer=linkage.pointer)
 
     def _plan_replace(self, change: Change | None, errors: list[ApiError]) -> AnsweredWrite | None:
         return self.with_read(self.plan_write(self.resource, change, errors), self._shape, errors)

@@ -19,7 +19,7 @@ class CollectionHandler(WritingHandler):
 
     async def post(self) -> None:
         check_method(self.resource, "create")
-        await self.answer_create(self.resource, partial(self.decode_write, "create", None))
+        await self.answer_create(self.resource, partial(self.decode_write, self.asked("create")))
 
 
 class ResourceHandler(WritingHandler):
@@ -41,9 +41,9 @@ class ResourceHandler(WritingHandler):
     def _parse_update(self, errors: list[ApiError]) -> Change | TypedWrite | None:
         assert self.route is not None
         self.path_id(self.resource)
-        return self.decode_write("update", self.route.id, errors)
+        return self.decode_write(self.asked("update", self.route.id), errors)
 
     def _parse_delete(self, _: list[ApiError]) -> Change:
         assert self.route is not None
         self.path_id(self.resource)
-        return Change(kind="delete", type=None, id=self.route.id)
+        return self.asked("delete", self.route.id)
