@@ -20,6 +20,7 @@ from querybuild.declarations.resource import Resource
 from querybuild.declarations.values import ValueFault
 from querybuild.planning.plan import RelatedScope
 from querybuild.query import FieldFilter, FilterNode, Group, Query, RelationFilter
+from querybuild.shortcuts import Knows
 
 Values = list[str | tuple[str] | None]
 
@@ -27,6 +28,9 @@ MAX_VALUE_CHARACTERS = 256
 """How many characters of a value a cursor has, so that a URL can hold it. Of a longer value it has the beginning. Then
 PostgreSQL looks up the value of the row."""
 
+
+QUERY = Knows(Query, used=("filter", "sort"), ignored=("page", "include", "fields"))
+"""What the name of a list knows of a query. The page is one of the list's, and shows its rows in some way."""
 
 OF_THIS_LIST = "a cursor of this list, with the same sort and filter"
 
@@ -57,7 +61,8 @@ def list_name(query: Query, resource: Resource, scope: RelatedScope | None = Non
     if call is not None:
         relation = (call.function.route_path, ",".join(call.names))
     sort = [(key.path, key.is_descending) for key in query.sort]
-    return repr((resource.type, relation, sort, [_without_values(node) for node in query.filter]))
+    others = QUERY.others(query)
+    return repr((resource.type, relation, sort, [_without_values(node) for node in query.filter], *others))
 
 
 def _without_values(node: FilterNode) -> tuple[object, ...]:

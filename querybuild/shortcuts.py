@@ -40,6 +40,10 @@ class Knows:
         """Return whether the shortcut may be used for a value: whether it knows all that the value asks for."""
         return self._read(value) == self._defaults
 
+    def others(self, value: msgspec.Struct) -> tuple[Any, ...]:
+        """Return the fields that it does not know, as parts of a key."""
+        return self._read(value)
+
     def takes_all(self, values: Iterable[msgspec.Struct]) -> bool:
         """Return whether the shortcut may be used for all of these values."""
         return not self.refused or all(map(self.takes, values))
@@ -49,7 +53,7 @@ def _reader(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
     """Return a function that returns the values of these fields."""
     if len(names) > 1:
         return attrgetter(*names)
-    return lambda value: tuple([getattr(value, name) for name in names])
+    return lambda value: tuple([getattr(value, name) for name in names])  # a getter of one name makes no tuple
 
 
 def _default_of(field: msgspec.structs.FieldInfo) -> Any:

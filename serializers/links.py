@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from querybuild.declarations.resource import Relationship, Resource
-from querybuild.planning.read_forms import SentValue
+from querybuild.planning.reads.read_forms import SentValue
 from querybuild.query import Page
 
 Pairs = tuple[tuple[str, str], ...]

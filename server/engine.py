@@ -23,9 +23,9 @@ from querybuild.filters import SentFilter, vals_of
 from querybuild.parse import parse, split_pairs
 from querybuild.planning.changes import PlannedWrite, plan_write
 from querybuild.planning.context import Access, Context, View, check_action
-from querybuild.planning.plan import ReadPlan, RelatedScope, Values
+from querybuild.planning.plan import ReadPlan, RelatedScope, Rows, Values
 from querybuild.planning.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
-from querybuild.planning.read_forms import Filled, ReadForm, fill, read_form_of, split_values
+from querybuild.planning.reads.read_forms import Filled, ReadForm, SplitQuery, fill, read_form_of, split_values
 from querybuild.planning.rows import nodes
 from querybuild.planning.rowsets import hides
 from querybuild.planning.rules import read_rules
@@ -34,6 +34,7 @@ from querybuild.planning.writes.write_locks import RelatedRow, plan_related_row
 from querybuild.planning.writes.write_plan import WritePlan
 from querybuild.principal import ANONYMOUS, Principal
 from querybuild.query import Change, Limits, Page, Query
+from querybuild.shortcuts import Knows
 from querybuild.sql.clauses import decides_again, reads_other_rows
 from querybuild.sql.select import ReadStatements
 from querybuild.sql.stream import StreamStatements
@@ -137,9 +138,9 @@ class PreparedRead(msgspec.Struct, frozen=True, eq=False):
     ready: ReadyPlan
 
     @property
-    def is_unpaginated(self) -> bool:
-        """Whether the request is for all rows, without pages."""
-        return self.plan.is_collection and self.page.size == 0
+    def may_be_streamed(self) -> bool:
+        """Whether the request is for all rows, without pages, and they are streamed if they are many."""
+        return self.plan.first_rows is not None
 
     @property
     def is_long(self) -> bool:
@@ -170,6 +171,14 @@ class PlanCaches(msgspec.Struct, frozen=True, eq=False):
     read_forms: BoundedCache[KnownRead]
     forms: BoundedCache[WriteForm]
 
+
+CONTEXT = Knows(Context, used=("access", "values"), ignored=("principal",))
+"""What is known of a context where a read or a write is planned once for many requests: the access is in the key, and
+the values are for slots."""
+
+RETURNED = Knows(ReadPlan, used=("node", "is_collection", "has_included"))
+RETURNED_ROWS = Knows(Rows, used=("resource", "alias", "criteria", "conditions"))
+"""What the row that a statement has written knows of the read that answers the write."""
 
 ANYBODY = Context()
 CACHES = sum(len(caches.__struct_fields__) for caches in (PlanCaches, TypedCaches, StatementCaches, EncoderCaches))
@@ -235,10 +244,12 @@ class Engine:
 
     def prepare_read(self, shape: ReadShape, query_string: str, context: Context) -> PreparedRead:
         """Return the read of this query string. Raises ApiError, or Several, for its errors."""
+        if not CONTEXT.takes(context):
+            return self._prepare(shape, query_string, context, split=None)
         key = (shape, context.access, query_string)
         prepared = self._plans.prepared_reads.get(key)
         if prepared is None:
-            prepared = self._prepare(shape, query_string, context)
+            prepared = self._prepare(shape, query_string, context, split_values(query_string, self.limits))
             self._plans.prepared_reads.put(key, prepared, _read_weight(query_string))
         return prepared
 
@@ -280,6 +291,8 @@ class Engine:
         the request asks for it besides its body."""
         if resource.hooks is not NO_HOOKS or (resource.type, asked.kind) in context.access.refused:
             return None
+        if not CONTEXT.takes(context):
+            return None
         found = self._typed_writes.plan(resource, asked, body, context, self.view_of(context))
         if found is None:
             return None
@@ -300,7 +313,7 @@ class Engine:
     def prepare_rows(self, resource: Resource, adds: AlikeAdds, context: Context) -> PreparedRows | None:
         """Return the rows of adds with the same members. Returns None if one of them has errors, or if more belongs to
         it than its row: then they are prepared one by one."""
-        if (resource.type, "create") in context.access.refused:
+        if (resource.type, "create") in context.access.refused or not CONTEXT.takes(context):
             return None
         hooks, errors = resource.hooks, list[ApiError]()
         if hooks.before("create") or hooks.after("create") or hooks.after_commit:
@@ -320,7 +333,7 @@ class Engine:
 
     def plan_write(self, resource: Resource, change: Change, context: Context, errors: list[ApiError]) -> PlannedWrite:
         """Return the plan of a change with its values. Appends to errors."""
-        key = form_key(change, resource)
+        key = form_key(change, resource) if CONTEXT.takes(context) else None
         form = None if key is None else self._plans.forms.get((key, context.access))
         if form is not None and (alike := plan_with_form(change, form, context.values)) is not None:
             return alike
@@ -336,8 +349,7 @@ class Engine:
         if form is not None:
             self._plans.forms.put(key, form, ENTRY_BYTES)
 
-    def _prepare(self, shape: ReadShape, query_string: str, context: Context) -> PreparedRead:
-        split = split_values(query_string, self.limits)
+    def _prepare(self, shape: ReadShape, query_string: str, context: Context, split: SplitQuery | None) -> PreparedRead:
         key = None if split is None else (shape, context.access, split.key)
         known = None if key is None else self._plans.read_forms.get(key)
         if known is not None and split is not None and (filled := fill(known.form, split)) is not None:
@@ -367,10 +379,11 @@ class Engine:
 
     def _ready(self, plan: ReadPlan) -> ReadyPlan:
         has_computed = any(node.computed for node, _ in nodes(plan.node))
-        has_parts = any(branch.needs_rows for branch in plan.node.branches)
+        has_parts = any(branch.fetch != "row" for branch in plan.node.branches)
         # RETURNING sees other rows as they were before the statement.
         is_more = has_parts or plan.node.targets or reads_other_rows(plan.node) or decides_again(plan.rows)
-        is_one_row = plan.scope is None and not is_more
+        is_named = RETURNED.takes(plan) and RETURNED_ROWS.takes(plan.rows)
+        is_one_row = is_named and not is_more
         statements, encoder = self.statements.of_read(plan), self.encoders.of_document(plan)
         return ReadyPlan(plan, statements, encoder, has_computed, is_one_row, self._uncertain(plan))
 

@@ -12,7 +12,7 @@ from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.function import Call
 from querybuild.declarations.keys import Key
 from querybuild.planning.plan import Node, ReadPlan, Rows
-from querybuild.planning.stream_plan import plan_stream
+from querybuild.planning.reads.stream_plan import plan_stream
 from querybuild.planning.writes.write_plan import LockStrength, WritePlan
 from querybuild.sql.calls import compile_ids, compile_value
 from querybuild.sql.locks import compile_check, compile_locks

@@ -189,29 +189,26 @@ class KeysetPosition(msgspec.Struct, frozen=True):
         return any(cut and key.column.attribute.type.family != "text" for key, cut in pairs)
 
 
+Fetch = Literal["row", "join", "union", "keys"]
+"""How the related rows of a branch are fetched. `fetching.py` decides it.
+
+row: not at all. The parent's row contains the key, and only linkage is shown.
+join: in the parent's row, by a LEFT JOIN.
+union: in the primary statement, after the primary rows.
+keys: by a statement of their own, with the keys of the parents.
+"""
+
+
 class Branch(msgspec.Struct, frozen=True):
     """A relationship whose linkage is shown, and the node of its related resources.
 
     is_included: whether the related resources are part of the compound document. Otherwise only linkage is shown.
-    is_joined: whether their columns are in the primary rows.
-    is_united: whether their rows are in the primary statement, after the primary rows.
     """
 
     relationship: Relationship
     node: Node
     is_included: bool
-    is_joined: bool = False
-    is_united: bool = False
-
-    @property
-    def needs_rows(self) -> bool:
-        """Whether related rows are read. Linkage needs none if the keys are in the parents' rows."""
-        return self.is_included or not self.relationship.is_own_key
-
-    @property
-    def has_statement(self) -> bool:
-        """Whether its rows are read by a separate statement."""
-        return self.needs_rows and not (self.is_joined or self.is_united)
+    fetch: Fetch
 
 
 class Node(msgspec.Struct, frozen=True, cache_hash=True):
@@ -349,19 +346,19 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     @property
     def united(self) -> Branch | None:
         """The branch whose rows are in the primary statement, after the primary rows."""
-        return next((branch for branch in self.node.branches if branch.is_united), None)
+        return next((branch for branch in self.node.branches if branch.fetch == "union"), None)
 
     @property
     def finds_ids_first(self) -> bool:
         """Whether the ids of the page are found before its rows. Otherwise PostgreSQL would join included rows to all
         rows that it sorts."""
         return self.has_far_offset or (
-            len(self.rows.order) > 1 and any(branch.is_joined for branch in self.node.branches)
+            len(self.rows.order) > 1 and any(branch.fetch == "join" for branch in self.node.branches)
         )
 
 
 def _has_statements(node: Node) -> bool:
-    return any(branch.has_statement or _has_statements(branch.node) for branch in node.branches)
+    return any(branch.fetch == "keys" or _has_statements(branch.node) for branch in node.branches)
 
 
 Values = tuple[Any, ...]

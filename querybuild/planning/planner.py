@@ -18,7 +18,6 @@ from querybuild.errors import ApiError, FieldsError, IncludeError, PageError, li
 from querybuild.filters import SentFilter, sent_filters, vals_of
 from querybuild.planning.conditions import ConditionPlanner
 from querybuild.planning.context import Context
-from querybuild.planning.counting import NO_REFERENCES, References, counted_by
 from querybuild.planning.filter_values import ReadValue
 from querybuild.planning.plan import (
     FIRST_ALIAS,
@@ -33,9 +32,12 @@ from querybuild.planning.plan import (
     Values,
     node_of,
 )
-from querybuild.planning.rows import MAX_COLUMNS, joined_width, nodes, row_width
-from querybuild.planning.rowsets import open_key_rows, open_owners, open_related, with_conditions
-from querybuild.planning.sorts import SortPlanner
+from querybuild.planning.reads.counting import NO_REFERENCES, References, counted_by
+from querybuild.planning.reads.fetching import included_fetch, linkage_fetch, united
+from querybuild.planning.reads.sorts import SortPlanner
+from querybuild.planning.reads.stream_plan import can_be_streamed
+from querybuild.planning.rows import MAX_COLUMNS, joined_width
+from querybuild.planning.rowsets import open_key_rows, open_owners, open_related, rows_with_alias, with_conditions
 from querybuild.query import Limits, Page, Query
 
 LAST_OFFSET = 2**63 - 1
@@ -169,22 +171,6 @@ def _rows_read(page: Page) -> int:
     return page.size + (page.total != "exact" or page.family == "cursor")
 
 
-def _united(node: Node) -> Node:
-    """Read a branch in the primary statement, if it is the only one that would have a separate statement."""
-    separate = [branch for below, _ in nodes(node) for branch in below.branches if branch.has_statement]
-    if len(separate) != 1 or separate[0] not in node.branches:
-        return node
-    if separate[0].node.resource.id.key.is_text:
-        # The rows are sorted by a column of the result, and this one is not in the order of the id.
-        return node
-    if joined_width(node) + row_width(separate[0].node, separate[0]) > MAX_COLUMNS:
-        return node
-    branches = [
-        msgspec.structs.replace(branch, is_united=True) if branch is separate[0] else branch for branch in node.branches
-    ]
-    return msgspec.structs.replace(node, branches=tuple(branches))
-
-
 class _ReadPlanner:
     """Plans one read."""
 
@@ -248,9 +234,10 @@ class _ReadPlanner:
             has_far_offset=rows.offset is not None and page.offset >= FAR_OFFSET,
             usual_limit=_rows_read(page) if page.size == self.limits.page_size else None,
             counted_by=counted_by(rows, references),
-            first_rows=None if page.size else self._first_rows(),
             is_called=call is not None,
         )
+        if not page.size and can_be_streamed(plan):
+            plan = msgspec.structs.replace(plan, first_rows=self._first_rows())
         values, readers = tuple(self.conditions.values), tuple(self.conditions.readers)
         filters = sent_filters(query.filter, self.conditions.value_slots, self.conditions.checked)
         return PlannedRead(plan, page, values, name, mark, self.cursor_parent, readers, filters)
@@ -324,7 +311,7 @@ class _ReadPlanner:
         node = self.node(rows, tree, written, fieldsets, is_joining=is_joining)
         if is_joining and joined_width(node) > MAX_COLUMNS:
             return self.node(rows, tree, written, fieldsets, is_joining=False)
-        return _united(node) if is_joining and not written else node
+        return united(node) if is_joining and not written else node
 
     def _include_tree(self, query: Query, resource: Resource) -> IncludeTree:
         """Return the relationships of all paths as a tree. Their number is limited: most need a separate statement."""
@@ -395,13 +382,16 @@ class _ReadPlanner:
         branches = []
         for relationship in resource.relationships:
             if relationship.name in tree:
-                is_joined = is_joining and relationship.is_own_key
-                related = self._branch_rows(relationship, rows, is_joined=is_joined)
-                child = self.node(related, tree[relationship.name], (), fieldsets, is_joining=is_joined)
-                branches.append(Branch(relationship, child, True, is_joined))
+                related = self._branch_rows(relationship, rows)
+                fetch = included_fetch(relationship, related, is_joining=is_joining)
+                if fetch == "join":
+                    self._joined_count += 1
+                    related = rows_with_alias(related, f"j{self._joined_count}")
+                child = self.node(related, tree[relationship.name], (), fieldsets, is_joining=fetch == "join")
+                branches.append(Branch(relationship, child, True, fetch))
             elif relationship.name in written and relationship in relationships:
-                related = self._branch_rows(relationship, rows, is_joined=False)
-                branches.append(Branch(relationship, node_of(related), False))
+                related = self._branch_rows(relationship, rows)
+                branches.append(Branch(relationship, node_of(related), False, linkage_fetch(relationship)))
         keys = {
             referring_key(own, own.own_columns, self.catalog.target(own)): branch.relationship
             for branch in branches
@@ -410,12 +400,9 @@ class _ReadPlanner:
         targets = tuple([self._key_rows(relationship, rows) for relationship in keys.values()])
         return node_of(rows, attributes, relationships, tuple(keys), tuple(branches), targets if any(targets) else ())
 
-    def _branch_rows(self, relationship: Relationship, parents: Rows, *, is_joined: bool) -> Rows:
-        """Return the related rows, with the alias for a join or for a separate statement."""
+    def _branch_rows(self, relationship: Relationship, parents: Rows) -> Rows:
+        """Return the related rows, as they are fetched by the keys of the parents."""
         aliases = [LINK, FIRST_ALIAS]
-        if is_joined:
-            self._joined_count += 1
-            aliases = [f"j{self._joined_count}"]
         return open_related(relationship, parents.resource, parents.alias, aliases, self.catalog, self.context)
 
     def _key_rows(self, relationship: Relationship, parents: Rows) -> Rows | None:

@@ -58,7 +58,9 @@ def row_width(node: Node, branch: Branch | None) -> int:
 
 def joined_width(node: Node) -> int:
     """Return the number of columns of a node and of all nodes that are joined to it."""
-    return node.position_of_parent + sum(joined_width(branch.node) for branch in node.branches if branch.is_joined)
+    return node.position_of_parent + sum(
+        joined_width(branch.node) for branch in node.branches if branch.fetch == "join"
+    )
 
 
 def page_width(plan: ReadPlan) -> int:

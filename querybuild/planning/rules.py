@@ -40,7 +40,6 @@ from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, quoted
 from querybuild.filters import FilterReader
 from querybuild.planning.context import Access, AssignedField, Context, View
-from querybuild.planning.counting import Reference
 from querybuild.planning.criteria import (
     NEVER,
     CriteriaPlanner,
@@ -50,6 +49,7 @@ from querybuild.planning.criteria import (
     without_missing,
 )
 from querybuild.planning.plan import Condition, Logic
+from querybuild.planning.reads.counting import Reference
 from querybuild.principal import Principal
 from querybuild.query import FilterNode, Limits
 

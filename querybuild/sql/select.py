@@ -23,6 +23,7 @@ from pypika.terms import Term
 from querybuild.declarations.keys import Key
 from querybuild.declarations.terms import Template
 from querybuild.planning.plan import Branch, Exists, Node, ReadPlan, Rows, Slot
+from querybuild.planning.reads.fetching import UNITED
 from querybuild.planning.rows import MAX_COLUMNS, key_position, nodes, page_width, part_width, row_width
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import columns, from_rows, join, join_links, named_parent, scope_criteria, table, where
@@ -74,9 +75,17 @@ def compile_read(plan: ReadPlan) -> ReadStatements:
 
 
 def _can_combine(root: Node) -> bool:
-    """Return whether there is more than one part, and their columns fit into one row."""
-    widths = [row_width(node, branch) + 1 for node, branch in nodes(root) if branch is None or branch.needs_rows]
-    return len(widths) > 1 and sum(widths) <= MAX_COLUMNS
+    """Return whether there is more than one part, their columns fit into one row, and the statement knows all that
+    their rows ask for."""
+    parts = list(_parts(root))
+    widths = [row_width(node, branch) + 1 for node, branch in parts]
+    is_known = all(branch is None or UNITED.takes(node.rows) for node, branch in parts)
+    return len(widths) > 1 and sum(widths) <= MAX_COLUMNS and is_known
+
+
+def _parts(root: Node) -> Iterator[tuple[Node, Branch | None]]:
+    """Yield the nodes whose rows are read, in pre-order."""
+    return ((node, branch) for node, branch in nodes(root) if branch is None or branch.fetch != "row")
 
 
 def _primary(plan: ReadPlan) -> Statement:
@@ -144,7 +153,7 @@ _PAGE = '"the page"'
 def _joined(node: Node) -> Iterator[Node]:
     """Yield the nodes of joined to-one includes, in pre-order."""
     for branch in node.branches:
-        if branch.is_joined:
+        if branch.fetch == "join":
             yield branch.node
             yield from _joined(branch.node)
 
@@ -282,7 +291,7 @@ def _branch(branch: Branch) -> Statement | None:
     `SELECT ...,"t1"."post_id" FROM "tags" "t0" JOIN "post_tags" "t1" ON "t1"."tag_id"="t0"."id"
     WHERE "t1"."post_id"=ANY($1) ORDER BY "t0"."id"`
     """
-    if not branch.has_statement:
+    if branch.fetch != "keys":
         return None
     binds = Binds()
     query = _related(branch, binds(KEYS), binds).select(*_branch_columns(branch, binds))
@@ -353,9 +362,7 @@ def _combined(plan: ReadPlan) -> Statement:
     sql = f'({parts[0].get_sql()}) "p0"'
     for index, part in enumerate(parts[1:], 1):
         sql += f' FULL JOIN ({part.get_sql()}) "p{index}" ON FALSE'
-    widths = [
-        part_width(plan, node, branch) for node, branch in nodes(plan.node) if branch is None or branch.needs_rows
-    ]
+    widths = [part_width(plan, node, branch) for node, branch in _parts(plan.node)]
     positions = accumulate(widths[:-1], initial=1)
     return Statement(f"SELECT * FROM {sql} ORDER BY {','.join(map(str, positions))}", binds.slots)
 
@@ -363,7 +370,7 @@ def _combined(plan: ReadPlan) -> Statement:
 def _add_parts(node: Node, rows: QueryBuilder, parts: list[QueryBuilder], binds: Binds) -> None:
     """Append the parts of the branches of a node, in pre-order. A branch that needs no rows has none."""
     for branch in node.branches:
-        if not branch.needs_rows:
+        if branch.fetch == "row":
             continue
         keys = Template("ARRAY{}", rows.select(_near_key(branch, node.rows)))
         related = _related(branch, keys, binds)

@@ -20,7 +20,7 @@ from pypika.queries import QueryBuilder
 from querybuild.declarations.resource import Resource
 from querybuild.declarations.terms import Template, sql_of
 from querybuild.planning.plan import Node, Rows, Slot
-from querybuild.planning.stream_plan import StreamPart, StreamPlan
+from querybuild.planning.reads.stream_plan import StreamPart, StreamPlan
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import from_rows, join, table
 from querybuild.sql.keys import columns_of, is_any_key, shown_key

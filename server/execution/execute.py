@@ -77,7 +77,7 @@ async def execute_read(database: Database, read: PreparedRead, sent: Arguments, 
     """
     if read.cursor_parent is not None:
         _check_cursor(read, sent)
-    result, is_first, timeout_seconds = None, read.is_unpaginated, engine.timeout_of(read)
+    result, is_first, timeout_seconds = None, read.may_be_streamed, engine.timeout_of(read)
     try:
         if read.plan.is_single_statement:
             result = await database.read(
@@ -191,7 +191,7 @@ def _parts(plan: ReadPlan, rows: Sequence[Row]) -> list[Sequence[Row]]:
     begin = 0
     for node, branch in nodes(plan.node):
         part: list[Row] = []
-        if branch is None or branch.needs_rows:
+        if branch is None or branch.fetch != "row":
             end = begin + part_width(plan, node, branch)
             part = [row[begin + 1 : end] for row in rows if row[begin] is not None]
             begin = end

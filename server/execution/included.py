@@ -98,9 +98,9 @@ class _BranchReader:
             statement = next(self._statements)
             keys = branch_keys(node, branch, rows) if statement is not None else []
             children: Sequence[Row] = []
-            if branch.is_united:
+            if branch.fetch == "union":
                 children = united
-            elif branch.is_joined:
+            elif branch.fetch == "join":
                 children = joined_rows(rows, begin, branch.node)
                 begin += joined_width(branch.node)
             elif statement is not None and keys:

@@ -124,7 +124,7 @@ async def explain_read(
         if is_run:
             sent, error, is_stream = await _run(connection, requested, engine, role)
         else:
-            sent, error, is_stream = list(_planned(requested)), None, requested.prepared.is_unpaginated
+            sent, error, is_stream = list(_planned(requested)), None, requested.prepared.may_be_streamed
         if is_stream:
             sent += _stream_statements(requested, engine)
         statements = [await _explain(connection, one, is_run=is_run, has_lines=has_lines) for one in sent]
@@ -136,7 +136,7 @@ async def explain_read(
 def _planned(requested: RequestedRead) -> Iterator[_Sent]:
     """Return the statements that the read sends if it finds rows. An exact total is a column of the primary rows."""
     statements = requested.prepared.ready.statements
-    primary = statements.first if requested.prepared.is_unpaginated else statements.primary
+    primary = statements.first if requested.prepared.may_be_streamed else statements.primary
     for statement in dict.fromkeys((primary, *statements.branches)):
         if statement is not None:
             has_values = not any(slot.source in _LATER for slot in statement.slots)
@@ -161,7 +161,7 @@ async def _run(
     read = translate_refusals(role, execute_read)
     try:
         result = await read(_OneConnection(connection), prepared, requested.sent, engine)
-        is_stream = result.has_more and prepared.is_unpaginated
+        is_stream = result.has_more and prepared.may_be_streamed
         if not (is_stream or result.rows[0] or prepared.plan.is_collection or prepared.plan.scope):
             error = resource_not_found(requested.shape.resource.type, requested.route.id)
     except (ApiError, asyncpg.PostgresError, asyncpg.InterfaceError, RuntimeError) as found:

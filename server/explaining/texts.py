@@ -16,6 +16,7 @@ from querybuild.planning.plan import (
     Condition,
     CustomTest,
     Exists,
+    Fetch,
     IdIs,
     InScope,
     Logic,
@@ -87,13 +88,15 @@ def _node_lines(node: Node, branch: Branch | None, indent: str) -> Iterator[str]
 
 def _branch_text(branch: Branch) -> str:
     shown = "included" if branch.is_included else "linkage"
-    if not branch.needs_rows:
-        how = "from the keys of the rows above"
-    elif branch.is_joined:
-        how = "joined to the rows above"
-    else:
-        how = "in the primary statement" if branch.is_united else "in a statement of its own"
-    return f"{shown} by {branch.relationship.name}, {how}"
+    return f"{shown} by {branch.relationship.name}, {_FETCHES[branch.fetch]}"
+
+
+_FETCHES: dict[Fetch, str] = {
+    "row": "from the keys of the rows above",
+    "join": "joined to the rows above",
+    "union": "in the primary statement",
+    "keys": "in a statement of its own",
+}
 
 
 def _rows_name(rows: Rows) -> str:

@@ -80,7 +80,7 @@ class CustomHandler(Handler):
         result = await self.cancel_scope.run(execute(database, prepared, sent, self.engine))
         if id is not None and not result.rows[0]:
             raise resource_not_found(type_name, id)
-        if result.has_more and prepared.is_unpaginated:
+        if result.has_more and prepared.may_be_streamed:
             raise TooManyRows("There are too many rows for one read: read pages.")
         meta = None if id is not None else page_meta(prepared.page, len(result.rows[0]), result.total)
         found: dict[str, Any] = json.loads(prepared.ready.encoder.encode(result.rows, {}, meta))

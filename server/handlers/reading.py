@@ -91,7 +91,7 @@ class ReadingHandler(PipelineHandler):
     ) -> None:
         """Send the document of a read, or a stream. parent: as for `document`."""
         prepared = reading.prepared
-        if result.has_more and prepared.is_unpaginated:
+        if result.has_more and prepared.may_be_streamed:
             await self._answer_stream(prepared, reading.sent, links)
             return
         if reading.shape.kind == "resource" and not result.rows[0]:
@@ -102,7 +102,7 @@ class ReadingHandler(PipelineHandler):
             document = self.document(prepared, result, links, None, parent, self.engine.settings.max_answer_bytes, pace)
             pieces = None if isinstance(document, bytes) else await self._run_steps(document)
         except AnswerTooLarge as error:
-            if not prepared.is_unpaginated:
+            if not prepared.may_be_streamed:
                 error.parameter = _parameter_to_reduce(prepared)
                 raise
             await self._answer_stream(prepared, reading.sent, links)

@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 
 from querybuild.declarations.catalog import Catalog
-from querybuild.planning.counting import Reference, References
+from querybuild.planning.reads.counting import Reference, References
 from server.schema.live_tables import QualifiedName
 
 MIN_REFERENCE_BYTES, MAX_SIZE_RATIO = 2**18, 10

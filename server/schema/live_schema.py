@@ -17,7 +17,7 @@ import msgspec
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.function import Function
 from querybuild.declarations.resource import Resource, link_of
-from querybuild.planning.counting import References
+from querybuild.planning.reads.counting import References
 from server.schema.abilities.foreign_keys import with_foreign_keys
 from server.schema.abilities.tables import with_abilities
 from server.schema.comparing.keys import with_key_types

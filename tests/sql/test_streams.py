@@ -15,7 +15,7 @@ from querybuild.declarations.resource import Resource
 from querybuild.planning.context import Context
 from querybuild.planning.plan import ReadPlan, RelatedScope
 from querybuild.planning.planner import PlannedRead, plan_linkage, plan_related
-from querybuild.planning.stream_plan import plan_stream
+from querybuild.planning.reads.stream_plan import plan_stream
 from querybuild.sql.statement import Statement
 from querybuild.sql.stream import Part, compile_stream, row_bounds
 from tests.catalog import CATALOG

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from querybuild.planning.plan import Branch, Logic, Node, ReadPlan
-from querybuild.planning.stream_plan import plan_stream
+from querybuild.planning.reads.stream_plan import plan_stream
 from querybuild.sql.locks import compile_check
 from querybuild.sql.modify import compile_write
 from querybuild.sql.select import compile_read

@@ -10,6 +10,7 @@ from querybuild.errors import ApiError
 from querybuild.planning import planner
 from querybuild.planning.plan import RelatedScope, Slot
 from querybuild.planning.planner import MAX_JOINED_ROWS, Context, plan_linkage, plan_related
+from querybuild.planning.reads import fetching
 from querybuild.sql import select
 from querybuild.sql.select import ReadStatements, compile_read
 from tests.catalog import CATALOG
@@ -197,10 +198,10 @@ def test_a_row_has_a_limited_number_of_columns(monkeypatch: pytest.MonkeyPatch) 
     """Includes beyond the limit are read by separate statements."""
     united, joined, combined = "include=articles&page[size]=7", "include=author&page[size]=7", "include=articles.author"
     assert read_collection("author", united).plan.united is not None
-    assert read_collection("article", joined).plan.node.branches[0].is_joined
+    assert read_collection("article", joined).plan.node.branches[0].fetch == "join"
     assert compile_read(read_resource("tag", combined).plan).combined is not None
-    for module in (planner, select):
+    for module in (planner, fetching, select):
         monkeypatch.setattr(module, "MAX_COLUMNS", 6)
     assert read_collection("author", united).plan.united is None
-    assert not read_collection("article", joined).plan.node.branches[0].is_joined
+    assert read_collection("article", joined).plan.node.branches[0].fetch == "keys"
     assert compile_read(read_resource("tag", combined).plan).combined is None

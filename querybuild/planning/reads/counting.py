@@ -21,6 +21,7 @@ from querybuild.planning.plan import (
     Rows,
     Test,
 )
+from querybuild.shortcuts import Knows
 
 
 class Reference(msgspec.Struct, frozen=True):
@@ -30,6 +31,14 @@ class Reference(msgspec.Struct, frozen=True):
     columns: tuple[str, ...]
     target: Resource
 
+
+COUNTED = Knows(
+    Rows, used=("resource", "alias", "conditions", "criteria"), ignored=("joins", "order", "limit", "offset", "keyset")
+)
+"""What a count of keys knows of the primary rows. A total does not depend on the page."""
+
+KEYS = Knows(Rows, used=("resource", "alias", "parent", "pair", "criteria", "conditions"))
+"""What it knows of the rows with the keys."""
 
 References = frozenset[Reference]
 NO_REFERENCES: References = frozenset()
@@ -48,6 +57,8 @@ def counted_by(rows: Rows, references: References) -> Exists | None:
             and not rows.criteria
             and Reference(owned.resource, far.columns, rows.resource) in references
             and owned.parent not in _aliases(owned.conditions)
+            and COUNTED.takes(rows)
+            and KEYS.takes(owned)
         ):
             return exists
         case _:

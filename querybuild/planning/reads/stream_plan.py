@@ -26,6 +26,7 @@ from querybuild.planning.plan import (
     Rows,
     node_of,
 )
+from querybuild.planning.reads.fetching import linkage_fetch
 from querybuild.planning.rowsets import (
     attached_rows,
     leading_rows,
@@ -34,9 +35,29 @@ from querybuild.planning.rowsets import (
     with_conditions,
     without_conditions,
 )
+from querybuild.shortcuts import Knows
 
 INCLUDED = "i0"
 """The alias of included rows. The rows on the way back to the primary rows are i1, i2, ..."""
+
+READ = Knows(
+    ReadPlan,
+    used=(
+        *("node", "is_collection", "total", "has_included", "scope", "is_linkage", "includes_primary", "has_cursors"),
+        *("has_far_offset", "usual_limit", "counted_by", "first_rows", "is_called"),
+    ),
+)
+PRIMARY = Knows(
+    Rows,
+    used=("resource", "alias", "criteria", "conditions", "joins", "order", "limit", "offset", "keyset"),
+)
+NODE = Knows(
+    Node,
+    used=("rows", "read", "attributes", "computed", "relationships", "keys", "branches", "targets"),
+)
+BRANCH = Knows(Branch, used=("relationship", "node", "is_included", "fetch"))
+RELATED = Knows(Rows, used=("resource", "alias", "parent", "pair", "through", "criteria", "conditions"))
+"""What a stream knows of a read, and of each of its parts."""
 
 
 class StreamPart(msgspec.Struct, frozen=True):
@@ -59,6 +80,17 @@ Path = tuple[Rows, ...]
 
 Occurrence = tuple[Node, Path]
 """A node of the read plan, and the include path to it."""
+
+
+def can_be_streamed(plan: ReadPlan) -> bool:
+    """Return whether a stream knows all that a read asks for."""
+    return READ.takes(plan) and PRIMARY.takes(plan.rows) and _takes(plan.node)
+
+
+def _takes(node: Node) -> bool:
+    return NODE.takes(node) and all(
+        BRANCH.takes(branch) and RELATED.takes(branch.node.rows) and _takes(branch.node) for branch in node.branches
+    )
 
 
 def plan_stream(plan: ReadPlan, catalog: Catalog) -> StreamPlan:
@@ -116,7 +148,9 @@ def _with_linkage(occurrences: Sequence[Occurrence], rows: Rows) -> Node:
     nodes = [node for node, _ in occurrences]
     first = nodes[0]
     branches = {
-        branch.relationship: Branch(branch.relationship, node_of(branch.node.rows), False)
+        branch.relationship: msgspec.structs.replace(
+            branch, node=node_of(branch.node.rows), is_included=False, fetch=linkage_fetch(branch.relationship)
+        )
         for node in nodes
         for branch in node.branches
         if branch.relationship in first.relationships

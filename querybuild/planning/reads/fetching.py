@@ -1,0 +1,47 @@
+"""Decides how the related rows of each branch are fetched: `plan.Fetch`. It is the only place that does.
+
+By the keys of the parents always works. The other ways save a round trip, and step aside if the rows ask for more than
+they know.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from querybuild.declarations.resource import Relationship
+from querybuild.planning.plan import Branch, Fetch, Node, Rows
+from querybuild.planning.rows import MAX_COLUMNS, joined_width, nodes, row_width
+from querybuild.shortcuts import Knows
+
+JOINED = Knows(Rows, used=("resource", "alias", "parent", "pair", "criteria"))
+"""What a join to the rows that refer to them knows of related rows."""
+
+UNITED = Knows(Rows, used=("resource", "alias", "parent", "pair", "through", "criteria"))
+"""What a union with the primary rows knows of related rows."""
+
+
+def linkage_fetch(relationship: Relationship) -> Fetch:
+    """Return how linkage is fetched if its resources are not included."""
+    return "row" if relationship.is_own_key else "keys"
+
+
+def included_fetch(relationship: Relationship, related: Rows, *, is_joining: bool) -> Fetch:
+    """Return how included rows are fetched. is_joining: whether rows may be joined to those of the parents."""
+    return "join" if is_joining and relationship.is_own_key and JOINED.takes(related) else "keys"
+
+
+def united(node: Node) -> Node:
+    """Return the primary rows with a branch that is read in their statement, if it is the only one that would have a
+    statement of its own."""
+    separate = [branch for below, _ in nodes(node) for branch in below.branches if branch.fetch == "keys"]
+    if len(separate) != 1 or separate[0] not in node.branches or not UNITED.takes(separate[0].node.rows):
+        return node
+    if separate[0].node.resource.id.key.is_text:
+        # The rows are sorted by a column of the result, and this one is not in the order of the id.
+        return node
+    if joined_width(node) + row_width(separate[0].node, separate[0]) > MAX_COLUMNS:
+        return node
+    branches: list[Branch] = [
+        msgspec.structs.replace(branch, fetch="union") if branch is separate[0] else branch for branch in node.branches
+    ]
+    return msgspec.structs.replace(node, branches=tuple(branches))

@@ -1,0 +1,132 @@
+"""A request is answered by its shortcuts as it is answered without them. Two servers have the same rows. In one of them
+no shortcut knows anything, so that each one steps aside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
+
+from querybuild.shortcuts import Knows
+from server.resources import built_in
+from tests import catalog as corner
+from tests.first_rows import set_first_rows
+from tests.property.filters import CORNER_TYPES, TYPES, filters, sorts
+from tests.property.rows import make_corner_rows, make_rows, store, store_corner
+from tests.property.served import Answer, Served, served
+from tests.property.test_hidden_rows import CHANCE, HEADERS, Pair, includes, pages, writes
+from tests.property.test_operations import EXTENDED
+from tests.property.test_operations import bodies as operation_bodies
+from tests.property.wild import targets
+
+
+def without_shortcuts(server: Served) -> None:
+    """Make the server answer without shortcuts."""
+    send = server.raw
+
+    def raw(*request: Any) -> Answer:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Knows, "takes", lambda *_: False)
+            patch.setattr(Knows, "takes_all", lambda *_: False)
+            return send(*request)
+
+    server.raw = raw  # type: ignore[method-assign]
+
+
+@pytest.fixture(scope="module", params=["people", "corner"])
+def pair(postgres_url: str, request: pytest.FixtureRequest) -> Iterator[Pair]:
+    is_people = request.param == "people"
+    catalog, ddl = (built_in(), "") if is_people else (corner.CATALOG, corner.DDL)
+    types, fill = (TYPES, store) if is_people else (CORNER_TYPES, store_corner)
+    rows = make_rows(2) if is_people else make_corner_rows(2)
+    with served(postgres_url, catalog, ddl) as short, served(postgres_url, catalog, ddl) as plain:
+        without_shortcuts(plain)
+        found = Pair(short, plain, catalog, types, rows, rows, fill)
+        found.reset()
+        yield found
+        used = {name: cache.hits for name, cache in short.engine.caches.items()}
+        assert all(used[name] for name in ("prepared_reads", "read_forms")), used
+        assert not any(plain.engine.caches[name].hits for name in ("prepared_reads", "read_forms", "forms"))
+
+
+@given(data=st.data())
+def test_lists(pair: Pair, data: DataObject) -> None:
+    type_name = data.draw(st.sampled_from(pair.types))
+    resource = pair.catalog.by_type[type_name]
+    pairs = [("filter", json.dumps([data.draw(filters(type_name, pair.rows))]))] if data.draw(st.booleans()) else []
+    if data.draw(st.booleans()):
+        pairs.append(("sort", data.draw(sorts(type_name))))
+    if data.draw(st.booleans()):
+        pairs.append(("include", ",".join(data.draw(includes(pair.catalog, resource)))))
+    pairs += data.draw(pages)
+    target = f"{resource.path}?{urlencode(pairs, quote_via=quote)}".encode()
+    # The second time the form is known, and the third time the whole text.
+    for _ in range(3):
+        pair.check(target)
+
+
+@given(data=st.data())
+def test_wild_requests(pair: Pair, data: DataObject) -> None:
+    pair.check(data.draw(targets(pair.catalog).filter(lambda found: b"estimated" not in found and b"/-/" not in found)))
+
+
+@given(data=st.data())
+def test_streams(pair: Pair, data: DataObject) -> None:
+    """Only the order of the included resources depends on whether a document is streamed."""
+    type_name = data.draw(st.sampled_from(pair.types))
+    resource = pair.catalog.by_type[type_name]
+    pairs = [("page[size]", "0")]
+    if data.draw(st.booleans()):
+        pairs.append(("filter", json.dumps([data.draw(filters(type_name, pair.rows))])))
+    if resource.relationships:
+        pairs.append(("include", ",".join(data.draw(includes(pair.catalog, resource)))))
+    target = f"{resource.path}?{urlencode(pairs, quote_via=quote)}".encode()
+    with pytest.MonkeyPatch.context() as patch:
+        set_first_rows(patch, 0, pair.hiding.engine)
+        streamed, whole = [server.raw("GET", target, HEADERS) for server in (pair.hiding, pair.bare)]
+    assert (streamed.status, document(streamed)) == (whole.status, document(whole)), target
+    assert "transfer-encoding" not in whole.headers
+
+
+def document(answer: Answer) -> Any:
+    found = answer.document
+    found["included"] = sorted(found.get("included", ()), key=lambda one: (one["type"], one["id"]))
+    return found
+
+
+@given(data=st.data())
+def test_writes(pair: Pair, data: DataObject) -> None:
+    pair.reset()
+    for thousands in range(1, 4):
+        pair.number(thousands)
+        method, path, sent = data.draw(writes(pair))
+        short, plain = pair.write(method, path, sent)
+        assert short.status < 500, (method, path, sent, short)
+        assert (short.status, short.body) == (plain.status, plain.body), (method, path, sent)
+    check_rows(pair)
+
+
+@given(data=st.data())
+def test_operations(pair: Pair, data: DataObject) -> None:
+    pair.reset()
+    body = data.draw(operation_bodies(pair.catalog).filter(lambda found: not CHANCE & set(found.split(b'"'))))
+    headers = (*HEADERS, ("Content-Type", EXTENDED))
+    short, plain = [server.raw("POST", b"/operations", headers, body) for server in (pair.hiding, pair.bare)]
+    assert short.status < 500, body
+    assert (short.status, short.body) == (plain.status, plain.body), body
+    check_rows(pair)
+
+
+def check_rows(pair: Pair) -> None:
+    """Check that both servers have the same rows and links."""
+    for type_name in pair.types:
+        resource = pair.catalog.by_type[type_name]
+        names = [relationship.name for relationship in resource.relationships]
+        include = f"&include={','.join(names)}" if names else ""
+        pair.check(f"{resource.path}?page[size]=0{include}".encode())
