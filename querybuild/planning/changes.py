@@ -48,7 +48,7 @@ from querybuild.planning.writes.shared_columns import (
     repeated_columns,
     split_shared,
 )
-from querybuild.planning.writes.write_plan import Assignment, OwnerRow, Unchanged, WritePlan
+from querybuild.planning.writes.write_plan import Assignment, OwnerRow, WritePlan
 from querybuild.query import Change
 
 
@@ -108,7 +108,7 @@ def _planned(draft: Draft, id_slot: int | None, owner: OwnerRow | None) -> Plann
         id_slot=id_slot,
         assignments=tuple(draft.assignments),
         links=tuple(draft.links),
-        unchanged=tuple(draft.unchanged),
+        precondition=tuple(draft.precondition),
         kept=tuple(draft.kept),
         implied=tuple(draft.implied),
         owner=owner,
@@ -184,7 +184,7 @@ def _plan_attributes(draft: Draft) -> None:
             detail = f"{quoted(name)} is read-only: leave it out."
             draft.errors.append(AttributeFault(detail, pointer=draft.pointer_of(attribute)))
         else:
-            draft.unchanged.append(Unchanged(attribute, draft.slot(value, attribute)))
+            draft.expect(attribute, value, attribute)
 
 
 def _plan_assigned(draft: Draft) -> None:

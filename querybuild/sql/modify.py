@@ -118,11 +118,8 @@ def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements
     """Compile a write. shown: the columns that the statement `row` returns. None: only the id."""
     is_update = plan.kind == "update"
     targets = tuple(_targets(plan))
-    has_lock = plan.rows.is_limited or (
-        is_update
-        and bool(
-            plan.links or plan.unchanged or plan.kept or targets or not plan.assignments or _locks_owner_first(plan)
-        )
+    has_lock = bool(plan.rows.is_limited or plan.precondition or plan.kept) or (
+        is_update and bool(plan.links or targets or not plan.assignments or _locks_owner_first(plan))
     )
     binds = Binds()
     row = _row(plan, shown, binds) if not is_update or plan.assignments else None
@@ -344,16 +341,16 @@ def _find_row(plan: WritePlan) -> Statement:
 
 
 def _lock_row(plan: WritePlan) -> Statement:
-    """Compile `SELECT "groups"."id" FROM "groups" WHERE "id"=$1 FOR NO KEY UPDATE`, with the attributes that must be
-    unchanged, whether the columns that must be kept have the values that are written, and the column of
+    """Compile `SELECT "groups"."id" FROM "groups" WHERE "id"=$1 FOR NO KEY UPDATE`, with the attributes of the
+    precondition, whether the columns that must be kept have the values that are written, and the column of
     `_find_row`."""
     binds = Binds()
-    node = node_of(plan.rows, tuple(sent.attribute for sent in plan.unchanged))
+    node = node_of(plan.rows, tuple(one.attribute for one in plan.precondition))
     shown = [*columns(node, plan.resource.table, binds), *_are_kept(plan, binds), *is_writable(plan.rows, binds)]
-    for sent in plan.unchanged:
-        if sent.target is not None:
-            index = 1 + node.read.index(sent.attribute)
-            shown[index] = of_visible(plan.resource.table, shown[index], sent.target, binds)
+    for one in plan.precondition:
+        if one.target is not None:
+            index = 1 + node.read.index(one.attribute)
+            shown[index] = of_visible(plan.resource.table, shown[index], one.target, binds)
     query = PostgreSQLQuery.from_(table(plan.resource)).select(*shown).where(_is_row(plan, binds))
     return Statement(
         query.get_sql() + lock_clause(plan.lock_strength, plan.resource), binds.slots, decides_again(plan.rows)

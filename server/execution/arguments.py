@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from querybuild.planning.plan import Values
+from querybuild.planning.plan import Slot, Values
 from querybuild.sql.statement import Statement
 
 
@@ -17,6 +17,12 @@ class Arguments(msgspec.Struct, frozen=True, eq=False):
     request: Values = ()
     context: Values = ()
     path: Any = None
+
+    def value_of(self, slot: Slot) -> Any:
+        """Return the value of a slot from the request, the context or the path."""
+        if slot.source == "request":
+            return self.request[slot.index]
+        return self.context[slot.index] if slot.source == "context" else self.path
 
     def of(self, statement: Statement, *, keys: Any = None, row: Any = None, max_rows: Any = None) -> list[Any]:
         """Return the values of $1, $2, ... keys, row, max_rows: the values for the slots of these sources, which are

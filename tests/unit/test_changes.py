@@ -198,9 +198,9 @@ def test_an_id_is_written_beside_a_key_of_several_columns() -> None:
 def test_read_only_attributes_that_are_sent_back_are_compared() -> None:
     write = update("rule", "1", {"attributes": {"on_update": "x", "unupdatable": "y", "uncreatable": "z"}})
     assert [assignment.column for assignment in write.plan.assignments] == ["on_update", "uncreatable"]
-    ((name, slot, attribute),) = [(sent.attribute.name, sent.slot, sent.attribute) for sent in write.plan.unchanged]
-    assert (name, write.values[slot]) == ("unupdatable", "y")
-    assert attribute is attribute_of(CATALOG.by_type["rule"], "unupdatable")
+    [expected] = write.plan.precondition
+    assert (expected.slot.source, write.values[expected.slot.index]) == ("request", "y")
+    assert expected.attribute is attribute_of(CATALOG.by_type["rule"], "unupdatable")
 
 
 def test_ids_may_be_numbers() -> None:

@@ -126,7 +126,7 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     id_slot      used     used     used     used      used
     assignments  used     used     used     used      refused
     links        used     refused  refused  refused   used
-    unchanged    refused  refused  refused  refused   refused
+    precondition refused  refused  refused  refused   refused
     kept         used     refused  refused  refused   refused
     implied      used     refused  refused  refused   refused
     owner        refused  refused  refused  refused   refused

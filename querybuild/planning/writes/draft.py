@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from querybuild.declarations.resource import Resource
+from querybuild.declarations.resource import Attribute, Resource
 from querybuild.errors import ApiError, not_allowed, quoted
 from querybuild.places import Place, Pointers
 from querybuild.planning.context import Context, View
+from querybuild.planning.plan import Slot
 from querybuild.planning.writes.shared_columns import Agreement
-from querybuild.planning.writes.write_plan import Assignment, Implied, Kept, LinkWrite, Unchanged
+from querybuild.planning.writes.write_plan import Assignment, Expected, Implied, Kept, LinkWrite
 from querybuild.query import Change, Lid
 
 
@@ -44,7 +45,7 @@ class Draft:
         self.places: list[Place] = []
         self.item_pointers: dict[int, tuple[str, ...]] = {}
         self.assignments: list[Assignment] = []
-        self.unchanged: list[Unchanged] = []
+        self.precondition: list[Expected] = []
         self.links: list[LinkWrite] = []
         self.agreements: list[Agreement] = []
         self.kept: list[Kept] = []
@@ -55,6 +56,10 @@ class Draft:
         self.values.append(value)
         self.places.append(place)
         return len(self.values) - 1
+
+    def expect(self, attribute: Attribute, value: Any, place: Place, **facts: Any) -> None:
+        """Add a value that the row must have. facts: as in `Expected`."""
+        self.precondition.append(Expected(attribute, Slot("request", self.slot(value, place)), **facts))
 
     def member_pointer(self, name: str) -> str:
         """Return the pointer to a member of the resource object."""

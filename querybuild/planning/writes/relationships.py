@@ -29,7 +29,7 @@ from querybuild.planning.writes.draft import Draft
 from querybuild.planning.writes.implied import kept_columns, refused_alias
 from querybuild.planning.writes.linkage import in_lock_order, null_refused, owners_relationship, why_fixed
 from querybuild.planning.writes.shared_columns import assigned_key, is_value_of, key_assignments
-from querybuild.planning.writes.write_plan import LinkWrite, OwnerRow, Unchanged
+from querybuild.planning.writes.write_plan import LinkWrite, OwnerRow
 from querybuild.query import Identifier, LinkageChange, LinkMode, Owner
 
 TARGET = "the target"
@@ -114,7 +114,7 @@ def _keep(draft: Draft, own: ToOne, linkage: LinkageChange) -> None:
         _linked_id(draft, identifier, draft.catalog.target(own), linkage)
     text = linkage.identifiers[0].id if linkage.identifiers else None
     target = open_key_rows(own, draft.resource, draft.resource.table, draft.catalog, draft.context)
-    draft.unchanged.append(Unchanged(draft.catalog.key_of(own), draft.slot(text, linkage.pointer), own, target))
+    draft.expect(draft.catalog.key_of(own), text, linkage.pointer, relationship=own, target=target)
 
 
 def _link(draft: Draft, relationship: Relationship, linkage: LinkageChange) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from querybuild.declarations.keys import Key
 from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne
-from querybuild.planning.plan import Rows
+from querybuild.planning.plan import Rows, Slot
 from querybuild.query import ChangeKind, LinkMode
 
 
@@ -44,12 +44,13 @@ class Assignment(msgspec.Struct, frozen=True):
     part: int = 0
 
 
-class Unchanged(msgspec.Struct, frozen=True):
-    """A read-only attribute that was sent, and the slot of its value; or a to-one relationship, with its key and id.
-    target: the rows that the key refers to, if some may be hidden. Then it is null."""
+class Expected(msgspec.Struct, frozen=True):
+    """A value that the row must have before it is written: of an attribute, as answers show it, or the id of a to-one
+    relationship, whose key is the attribute. slot: of the value, from the document or from anywhere else. target: the
+    rows that the key refers to, if some may be hidden. Then it is null."""
 
     attribute: Attribute
-    slot: int
+    slot: Slot
     relationship: ToOne | None = None
     target: Rows | None = None
 
@@ -124,7 +125,7 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
     rows: the rows that the written row must be one of.
     id_slot: the slot of its id. None for a create without an id of the client.
-    unchanged: read-only attributes that were sent. The write is refused if their value differs from the one sent.
+    precondition: values that the row must have. Otherwise an update or a delete is refused.
     kept: columns that the assignments must leave as they are. The write is refused if they would change.
     implied: keys that the assignments set without being sent, and that are checked.
     owner: the row that a new row is linked to.
@@ -136,7 +137,7 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     id_slot: int | None
     assignments: tuple[Assignment, ...] = ()
     links: tuple[LinkWrite, ...] = ()
-    unchanged: tuple[Unchanged, ...] = ()
+    precondition: tuple[Expected, ...] = ()
     kept: tuple[Kept, ...] = ()
     implied: tuple[Implied, ...] = ()
     owner: OwnerRow | None = None

@@ -24,7 +24,7 @@ from querybuild.errors import (
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.plan import node_of
 from querybuild.planning.rows import Row
-from querybuild.planning.writes.write_plan import LinkWrite
+from querybuild.planning.writes.write_plan import Expected, LinkWrite
 from querybuild.principal import Principal
 from querybuild.sql.modify import WriteStatements
 from querybuild.sql.statement import Statement
@@ -124,17 +124,16 @@ def check_row(write: PlannedWrite, statements: WriteStatements, row: Row | None)
     return ForbiddenRow(write) if statements.has_rights and not row[-1] else None
 
 
-def check_unchanged(write: PlannedWrite, row: Row) -> ChangedRow | None:
-    """Compare the read-only fields that were sent with those of the locked row, and the columns that must be kept."""
-    node = node_of(write.plan.rows, tuple(sent.attribute for sent in write.plan.unchanged))
+def check_precondition(write: PlannedWrite, sent: Arguments, row: Row) -> ChangedRow | None:
+    """Compare the values that the row must have with those of the locked row, and the columns that must be kept. sent:
+    with the write's values."""
+    plan = write.plan
+    node = node_of(plan.rows, tuple(one.attribute for one in plan.precondition))
+    values = shown_values(node, row) if plan.precondition else ()
     errors: list[ApiError] = [
-        (AttributeFault if sent.relationship is None else RelationshipFault)(
-            f"{quoted((sent.relationship or sent.attribute).name)} is read-only: leave it out, or "
-            "send the value it has.",
-            pointer=slot_pointer(write, sent.slot),
-        )
-        for sent, value in zip(write.plan.unchanged, shown_values(node, row), strict=True)
-        if (value if sent.relationship is None or value is None else str(value)) != write.values[sent.slot]
+        _read_only(one, write)
+        for one, value in zip(plan.precondition, values, strict=True)
+        if (value if one.relationship is None or value is None else str(value)) != sent.value_of(one.slot)
     ]
     for kept, is_same in zip(write.plan.kept, row[node.width :], strict=False):
         if not is_same:
@@ -142,6 +141,13 @@ def check_unchanged(write: PlannedWrite, row: Row) -> ChangedRow | None:
             detail = f"It would change {names} too, which has a column in common: send values that agree for both."
             errors.append(RelationshipFault(detail, pointer=slot_pointer(write, kept.assignment.slot)))
     return ChangedRow(errors) if errors else None
+
+
+def _read_only(expected: Expected, write: PlannedWrite) -> ApiError:
+    fault = AttributeFault if expected.relationship is None else RelationshipFault
+    name = quoted((expected.relationship or expected.attribute).name)
+    pointer = slot_pointer(write, expected.slot.index) if expected.slot.source == "request" else write.pointer
+    return fault(f"{name} is read-only: leave it out, or send the value it has.", pointer=pointer)
 
 
 async def decide(

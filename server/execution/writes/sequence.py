@@ -32,8 +32,8 @@ from server.execution.writes.outcomes import (
     Missing,
     Outcome,
     WrittenRow,
+    check_precondition,
     check_row,
-    check_unchanged,
     decide,
 )
 from server.postgres.connection import Connection
@@ -147,14 +147,14 @@ class _Sequence:
         lock = self._statements.lock
         if lock is None:
             return None
-        if not (self._statements.has_rights or self._plan.unchanged or self._plan.kept or lock.decides_again):
+        if not (self._statements.has_rights or self._plan.precondition or self._plan.kept or lock.decides_again):
             self._locked = await self._connection.pipeline(lock.sql, self._sent.of(lock))
             return None
         locked = await fetch_locked_row(self._connection, lock, self._sent.of(lock), self._write.id_pointer)
         if locked is None:
             return self._absent()
         unwritten = check_row(self._write, self._statements, locked)
-        return check_unchanged(self._write, locked) if unwritten is None else unwritten
+        return check_precondition(self._write, self._sent, locked) if unwritten is None else unwritten
 
     async def _settle_locked(self) -> None:
         """Execute the statement that locks the row, if it is still waiting for another one. Raises Missing."""
