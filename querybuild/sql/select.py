@@ -23,7 +23,7 @@ from pypika.terms import Term
 from querybuild.declarations.keys import Key
 from querybuild.declarations.terms import Template
 from querybuild.planning.plan import Branch, Exists, Node, ReadPlan, Rows, Slot
-from querybuild.planning.reads.fetching import UNITED
+from querybuild.planning.reads.fetching import is_one_of_several
 from querybuild.planning.rows import MAX_COLUMNS, key_position, nodes, page_width, part_width, row_width
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import columns, from_rows, join, join_links, named_parent, scope_criteria, table, where
@@ -79,7 +79,7 @@ def _can_combine(root: Node) -> bool:
     their rows ask for."""
     parts = list(_parts(root))
     widths = [row_width(node, branch) + 1 for node, branch in parts]
-    is_known = all(branch is None or UNITED.takes(node.rows) for node, branch in parts)
+    is_known = all(branch is None or is_one_of_several(branch) for _, branch in parts)
     return len(widths) > 1 and sum(widths) <= MAX_COLUMNS and is_known
 
 

@@ -178,13 +178,13 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     """,
     ),
     Branch: (
-        {"stream": stream_plan.BRANCH},
+        {"united": fetching.BRANCH, "stream": stream_plan.BRANCH},
         """
-                  stream
-    relationship  used
-    node          used
-    is_included   used
-    fetch         used
+                  united   stream
+    relationship  used     used
+    node          used     used
+    is_included   used     used
+    fetch         used     used
     """,
     ),
     Node: (

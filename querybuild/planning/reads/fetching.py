@@ -17,7 +17,9 @@ JOINED = Knows(Rows, used=("resource", "alias", "parent", "pair", "criteria"))
 """What a join to the rows that refer to them knows of related rows."""
 
 UNITED = Knows(Rows, used=("resource", "alias", "parent", "pair", "through", "criteria"))
-"""What a union with the primary rows knows of related rows."""
+BRANCH = Knows(Branch, used=("relationship", "node", "is_included", "fetch"))
+"""What one statement for several parts of a document knows of related rows: a union with the primary rows, and a
+statement that reads the whole document."""
 
 
 def linkage_fetch(relationship: Relationship) -> Fetch:
@@ -30,11 +32,16 @@ def included_fetch(relationship: Relationship, related: Rows, *, is_joining: boo
     return "join" if is_joining and relationship.is_own_key and JOINED.takes(related) else "keys"
 
 
+def is_one_of_several(branch: Branch) -> bool:
+    """Return whether the rows of a branch can be read in one statement with others."""
+    return BRANCH.takes(branch) and UNITED.takes(branch.node.rows)
+
+
 def united(node: Node) -> Node:
     """Return the primary rows with a branch that is read in their statement, if it is the only one that would have a
     statement of its own."""
     separate = [branch for below, _ in nodes(node) for branch in below.branches if branch.fetch == "keys"]
-    if len(separate) != 1 or separate[0] not in node.branches or not UNITED.takes(separate[0].node.rows):
+    if len(separate) != 1 or separate[0] not in node.branches or not is_one_of_several(separate[0]):
         return node
     if separate[0].node.resource.id.key.is_text:
         # The rows are sorted by a column of the result, and this one is not in the order of the id.
