@@ -33,27 +33,29 @@ class Knows:
         if unknown := (self.used | self.ignored) - fields.keys():
             raise TypeError(f"{of.__name__} has no {', '.join(sorted(unknown))}")
         self.refused = tuple([name for name in fields if name not in self.used | self.ignored])
-        self._defaults = tuple([_default_of(fields[name]) for name in self.refused])
-        self._read = _reader(self.refused)
+        self._defaults = _one_or_all([_default_of(fields[name]) for name in self.refused])
+        self._read: Callable[[Any], Any] = attrgetter(*self.refused) if self.refused else _nothing
 
     def takes(self, value: msgspec.Struct) -> bool:
         """Return whether the shortcut may be used for a value: whether it knows all that the value asks for."""
-        return self._read(value) == self._defaults
+        return bool(self._read(value) == self._defaults)
 
     def others(self, value: msgspec.Struct) -> tuple[Any, ...]:
         """Return the fields that it does not know, as parts of a key."""
-        return self._read(value)
+        return tuple([getattr(value, name) for name in self.refused])
 
     def takes_all(self, values: Iterable[msgspec.Struct]) -> bool:
         """Return whether the shortcut may be used for all of these values."""
         return not self.refused or all(map(self.takes, values))
 
 
-def _reader(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that returns the values of these fields."""
-    if len(names) > 1:
-        return attrgetter(*names)
-    return lambda value: tuple([getattr(value, name) for name in names])  # a getter of one name makes no tuple
+def _one_or_all(values: list[Any]) -> Any:
+    """Return the values as `attrgetter` returns them: one by itself, several as a tuple."""
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def _nothing(_: Any) -> tuple[()]:
+    return ()
 
 
 def _default_of(field: msgspec.structs.FieldInfo) -> Any:

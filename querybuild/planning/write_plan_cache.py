@@ -7,7 +7,7 @@ Nothing here resolves a name or reports an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any
 
 import msgspec
@@ -56,13 +56,15 @@ def form_key(change: Change, resource: Resource) -> Hashable | None:
     """Return everything that a plan depends on, except the values. Returns None for a change that asks for more than a
     form knows."""
     sent = change.relationships
-    if not (CHANGE.takes(change) and LINKAGE.takes_all(sent.values())):
-        return None
-    if IDENTIFIER.refused and not all(IDENTIFIER.takes_all(one.identifiers) for one in sent.values()):
+    if not CHANGE.takes(change) or (sent and not _are_known(sent.values())):
         return None
     names = None if change.attributes is None else tuple(change.attributes)
     linkages = [(name, one.mode, one.is_list, not one.identifiers) for name, one in sent.items()]
     return resource, change.kind, change.type, change.id is None, names, tuple(linkages)
+
+
+def _are_known(linkages: Collection[LinkageChange]) -> bool:
+    return LINKAGE.takes_all(linkages) and all(IDENTIFIER.takes_all(one.identifiers) for one in linkages)
 
 
 def write_form_of(change: Change, planned: PlannedWrite, view: View, access: Access) -> WriteForm | None:

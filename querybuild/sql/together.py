@@ -14,12 +14,8 @@ from pypika import Parameter
 from querybuild.declarations.terms import Template
 from querybuild.planning.plan import Node
 from querybuild.planning.writes.write_plan import WritePlan
-from querybuild.shortcuts import Knows
 from querybuild.sql.binds import Binds
 from querybuild.sql.modify import assigned, inserted, returning, width_of
-
-TOGETHER = Knows(WritePlan, used=("kind", "rows", "id_slot", "assignments"))
-"""What one statement for several creates knows of each of them."""
 
 
 class Create(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ from querybuild.planning.reads import counting, fetching, stream_plan
 from querybuild.planning.writes.write_plan import LinkWrite, WritePlan
 from querybuild.query import Change, Identifier, LinkageChange, Query
 from querybuild.shortcuts import Knows
-from querybuild.sql import modify, pipelined_links, together
+from querybuild.sql import modify, pipelined_links
 from server.engine import PreparedWrite
 from server.execution.writes import batches
 
@@ -116,7 +116,7 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
             "form": write_plan_cache.PLAN,
             "alone": modify.ALONE,
             "batch": modify.REPEATED,
-            "together": together.TOGETHER,
+            "together": modify.TOGETHER,
             "pipelined": pipelined_links.PLAN,
         },
         """
@@ -248,7 +248,7 @@ def test_the_table_has_each_field_as_its_shortcuts_know_it(of: type[msgspec.Stru
 
 
 def test_the_table_has_all_shortcuts() -> None:
-    modules = (cursors, write_plan_cache, counting, fetching, stream_plan, modify, pipelined_links, together)
+    modules = (cursors, write_plan_cache, counting, fetching, stream_plan, modify, pipelined_links)
     found = [
         value
         for module in (*modules, engines, typed_writes, batches)

@@ -15,12 +15,11 @@ import msgspec
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.plan import Node, Values
 from querybuild.planning.rows import Row
-from querybuild.planning.writes.write_plan import WritePlan
 from querybuild.query import Lid
 from querybuild.shortcuts import Knows
 from querybuild.sql.modify import WriteStatements
 from querybuild.sql.statement import Statement
-from querybuild.sql.together import TOGETHER, Create
+from querybuild.sql.together import Create
 from serializers.operations import uses_lid
 from server.engine import Engine, PreparedWrite
 from server.execution.arguments import Arguments, repeated
@@ -85,9 +84,7 @@ def single_statement(
         return None
     if len(writes) == 1:
         return _alone(planned[0], shown[0], engine, context)
-    if not all(TOGETHER.takes(one.plan) and _is_merged(one.plan) for one in planned) or _refers_ahead(planned):
-        return None
-    if any(engine.statements.of_write(one.plan, None).alone is None for one in planned):
+    if _refers_ahead(planned) or not all(engine.statements.of_write(one.plan, None).is_merged for one in planned):
         return None
     return _together(writes, planned, shown, engine)
 
@@ -95,11 +92,6 @@ def single_statement(
 def _is_plain(write: PreparedWrite) -> bool:
     """Return whether a write has no custom code, and nothing else that a single statement does not know."""
     return PREPARED.takes(write) and not write.is_hooked and write.resource.hooks.after_commit is None
-
-
-def _is_merged(plan: WritePlan) -> bool:
-    """Return whether a create may be one of several in a statement."""
-    return plan.kind == "create" and "create" in plan.resource.abilities.merged
 
 
 def _refers_ahead(planned: Sequence[PlannedWrite]) -> bool:
