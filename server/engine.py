@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from querybuild.cache import BoundedCache, SecondUseCache
+from querybuild.cache import BoundedCache
 from querybuild.declarations.access import ANYONE
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.function import Call
@@ -25,7 +25,7 @@ from querybuild.planning.changes import PlannedWrite, plan_write
 from querybuild.planning.context import Access, Context, View, check_action
 from querybuild.planning.plan import ReadPlan, RelatedScope, Rows, Values
 from querybuild.planning.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
-from querybuild.planning.reads.read_forms import Filled, ReadForm, SplitQuery, fill, read_form_of, split_values
+from querybuild.planning.reads.read_forms import Filled, ReadForm, fill, read_form_of, split_values
 from querybuild.planning.rows import nodes
 from querybuild.planning.rowsets import hides
 from querybuild.planning.rules import read_rules
@@ -125,8 +125,8 @@ class PreparedRows(msgspec.Struct, frozen=True, eq=False):
 
 
 class PreparedRead(msgspec.Struct, frozen=True, eq=False):
-    """A read that is ready to run, but for the id of its path and the values of its context. It is cached by its query
-    string as it was sent. filters: those of the request."""
+    """A read that is ready to run, but for the id of its path and the values of its context. filters: those of the
+    request."""
 
     page: Page
     queries: PageQueries
@@ -167,7 +167,6 @@ class KnownRead(msgspec.Struct, frozen=True, eq=False):
 class PlanCaches(msgspec.Struct, frozen=True, eq=False):
     """What was planned, by the form of the request. The names are those of the metrics."""
 
-    prepared_reads: SecondUseCache[PreparedRead]
     read_forms: BoundedCache[KnownRead]
     forms: BoundedCache[WriteForm]
 
@@ -215,7 +214,7 @@ class Engine:
         self.limits = msgspec.convert(settings, Limits, from_attributes=True)
         bounds = (settings.statement_cache_entries, settings.statement_cache_bytes // CACHES)
         make_cache: Callable[[], BoundedCache[Any]] = lambda: BoundedCache(*bounds)  # noqa: E731
-        self._plans = PlanCaches(SecondUseCache(*bounds), make_cache(), make_cache())
+        self._plans = PlanCaches(make_cache(), make_cache())
         self._typed_writes = TypedWrites(self.limits, make_cache)
         self.statements = Statements(make_cache)
         self.encoders = Encoders(self.base_url, make_cache)
@@ -244,14 +243,23 @@ class Engine:
 
     def prepare_read(self, shape: ReadShape, query_string: str, context: Context) -> PreparedRead:
         """Return the read of this query string. Raises ApiError, or Several, for its errors."""
-        if not CONTEXT.takes(context):
-            return self._prepare(shape, query_string, context, split=None)
-        key = (shape, context.access, query_string)
-        prepared = self._plans.prepared_reads.get(key)
-        if prepared is None:
-            prepared = self._prepare(shape, query_string, context, split_values(query_string, self.limits))
-            self._plans.prepared_reads.put(key, prepared, _read_weight(query_string))
-        return prepared
+        split = split_values(query_string, self.limits) if CONTEXT.takes(context) else None
+        key = None if split is None else (shape, context.access, split.key)
+        known = None if key is None else self._plans.read_forms.get(key)
+        if known is not None and split is not None and (filled := fill(known.form, split)) is not None:
+            return _prepared(filled, known, page_queries(known.query, split.sent))
+        errors = Errors()
+        pairs = split_pairs(query_string, errors)
+        query = parse(pairs, shape.accepts, self.limits, errors)
+        planned = self._plan(shape, query, context, errors)
+        raise_all(errors)
+        sent = [] if split is None else split.sent
+        own = query_form(pairs, planned.page, sent)
+        made = KnownRead(read_form_of(planned, vals_of(query.filter)), self._ready(planned.plan), own)
+        if key is not None and known is None:
+            self._plans.read_forms.put(key, made, _read_weight(query_string))
+        filled = Filled(planned.page, planned.values, planned.cursor_mark, planned.cursor_parent)
+        return _prepared(filled, made, page_queries(own, sent))
 
     def check_read(self, shape: ReadShape, context: Context) -> None:
         """Check that the principal may read what a route shows. Raises Forbidden, Unauthenticated."""
@@ -348,24 +356,6 @@ class Engine:
         form = write_form_of(change, planned, view, access)
         if form is not None:
             self._plans.forms.put(key, form, ENTRY_BYTES)
-
-    def _prepare(self, shape: ReadShape, query_string: str, context: Context, split: SplitQuery | None) -> PreparedRead:
-        key = None if split is None else (shape, context.access, split.key)
-        known = None if key is None else self._plans.read_forms.get(key)
-        if known is not None and split is not None and (filled := fill(known.form, split)) is not None:
-            return _prepared(filled, known, page_queries(known.query, split.sent))
-        errors = Errors()
-        pairs = split_pairs(query_string, errors)
-        query = parse(pairs, shape.accepts, self.limits, errors)
-        planned = self._plan(shape, query, context, errors)
-        raise_all(errors)
-        sent = [] if split is None else split.sent
-        own = query_form(pairs, planned.page, sent)
-        made = KnownRead(read_form_of(planned, vals_of(query.filter)), self._ready(planned.plan), own)
-        if key is not None and known is None:
-            self._plans.read_forms.put(key, made, _read_weight(query_string))
-        filled = Filled(planned.page, planned.values, planned.cursor_mark, planned.cursor_parent)
-        return _prepared(filled, made, page_queries(own, sent))
 
     def _plan(self, shape: ReadShape, query: Query, context: Context, errors: list[ApiError]) -> PlannedRead:
         view = self.view_of(context)
