@@ -16,7 +16,8 @@ from bench.client import Answer, ask, connected
 from bench.requests import Request, rendered
 from bench.results import Stages
 from bench.servers import Running
-from server.engine import ANYBODY, Engine, ReadShape
+from server.engine import ANYBODY, Engine
+from server.preparing.reads import ReadShape
 from server.resources import built_in
 from server.routes import Shape, match_route
 from server.schema.live_schema import LiveSchema
@@ -94,6 +95,6 @@ def first_plan_us(request: Request, cursor: str) -> float:
         engine = Engine(Settings(), catalog, LiveSchema())
         shape = read_shape(request, engine)
         begin = time.perf_counter()
-        engine.prepare_read(shape, query_string, ANYBODY)
+        engine.reads.prepare(shape, query_string, ANYBODY)
         durations.append(time.perf_counter() - begin)
     return statistics.median(durations) * 1e6

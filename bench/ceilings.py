@@ -122,7 +122,7 @@ async def _sent(url: str, request: Request, cursor: str) -> list[tuple[str, Sequ
     path, _, query_string = rendered(request, 1, cursor)[0].partition("?")
     route = match_route(path, engine.catalog, engine.fixed_paths)
     assert route is not None
-    prepared = engine.prepare_read(read_shape(request, engine), query_string, ANYBODY)
+    prepared = engine.reads.prepare(read_shape(request, engine), query_string, ANYBODY)
     database = await open_database(url, settings, 1)
     sent: list[tuple[str, Sequence[Any]]] = []
     try:

@@ -15,13 +15,14 @@ import msgspec
 from querybuild.calls import SentCall
 from querybuild.declarations.function import Function
 from querybuild.errors import ApiError, raise_as
-from server.engine import Engine, PreparedRead
+from server.engine import Engine
 from server.errors import MissingPrivilege
 from server.execution.arguments import Arguments
 from server.execution.execute import ReadResult, run_read
 from server.execution.refusals import call_answer
 from server.postgres.connection import Connection
 from server.postgres.database import Database
+from server.preparing.reads import PreparedRead
 
 Result = TypeVar("Result")
 

@@ -28,7 +28,7 @@ from querybuild.planning.rows import (
     with_computed,
 )
 from serializers.errors import AnswerTooLarge
-from server.engine import Engine, PreparedRead, ReadShape
+from server.engine import Engine
 from server.errors import AmbiguousIds, TooManyIncluded, TooManyRows
 from server.execution.arguments import Arguments
 from server.execution.included import IncludedCount, read_branches
@@ -37,6 +37,7 @@ from server.execution.read_refusals import impossible_value, raise_refusal
 from server.postgres.connection import Connection
 from server.postgres.database import Database
 from server.postgres.driver_errors import COLLATIONS_DIFFER, OF_ROWS, PARSED, REFUSED, UNSUPPORTED, is_of_rows
+from server.preparing.reads import PreparedRead, ReadShape
 
 log = logging.getLogger("server")
 
@@ -77,7 +78,7 @@ async def execute_read(database: Database, read: PreparedRead, sent: Arguments, 
     """
     if read.cursor_parent is not None:
         _check_cursor(read, sent)
-    result, is_first, timeout_seconds = None, read.may_be_streamed, engine.timeout_of(read)
+    result, is_first, timeout_seconds = None, read.may_be_streamed, engine.reads.timeout_of(read)
     try:
         if read.plan.is_single_statement:
             result = await database.read(
@@ -212,7 +213,7 @@ async def read_rows(
     connection: Connection, resource: Resource, ids: Sequence[Any], engine: Engine, context: Context
 ) -> dict[Any, Row]:
     """Return the rows with these ids, each with its id and its readable attributes, read in one batch."""
-    read = engine.prepare_read(ReadShape("resource", resource), "", context)
+    read = engine.reads.prepare(ReadShape("resource", resource), "", context)
     statement = read.ready.statements.primary
     values = [Arguments(context=context.values, path=one).of(statement) for one in ids]
     rows = await connection.fetch_batch(statement.sql, values, engine.settings.max_answer_bytes)

@@ -13,11 +13,11 @@ from querybuild.declarations.resource import Resource, link_of
 from querybuild.planning.plan import Branch, Node
 from querybuild.planning.rows import Row, branch_keys, joined_rows, joined_width, row_width
 from serializers.steps import ALONE
-from server.engine import PreparedRead
 from server.errors import TooManyIncluded
 from server.execution.arguments import Arguments
 from server.execution.pacing import pause_collector
 from server.postgres.connection import Connection
+from server.preparing.reads import PreparedRead
 
 
 def too_many_included() -> TooManyIncluded:

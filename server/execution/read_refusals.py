@@ -14,7 +14,6 @@ from querybuild.declarations.operators import PATTERN_OPERATORS, TEXT_OPERATORS,
 from querybuild.errors import listed, quoted, resource_not_found
 from querybuild.filters import SentFilter, placed
 from querybuild.planning.plan import Values
-from server.engine import PreparedRead
 from server.errors import ImpossibleValue, ValueRefused
 from server.postgres.driver_errors import (
     COLLATIONS_DIFFER,
@@ -34,6 +33,7 @@ from server.postgres.driver_errors import (
     unknown_character,
 )
 from server.postgres.rules import is_rule
+from server.preparing.reads import PreparedRead
 
 log = logging.getLogger("server")
 

@@ -20,7 +20,7 @@ from querybuild.sql.stream import Part
 from serializers.errors import AnswerTooLarge, answer_too_large
 from serializers.objects import Meta
 from serializers.streams import BatchEncoder, Linked
-from server.engine import Engine, PreparedStream
+from server.engine import Engine
 from server.execution.arguments import Arguments
 from server.execution.execute import ambiguous_ids, too_many_rows
 from server.execution.included import too_many_included
@@ -28,6 +28,7 @@ from server.execution.read_refusals import raise_refusal
 from server.postgres.connection import Connection, is_open
 from server.postgres.driver_errors import COLLATIONS_DIFFER, PARSED, REFUSED, UNSUPPORTED
 from server.postgres.wire.meter import ReceivedMeter
+from server.preparing.reads import PreparedStream
 
 BATCH_ROWS = 500
 """The maximal number of rows in a batch. A piece shows all rows of a batch, or fewer if linkage is read for them."""

@@ -13,10 +13,11 @@ from querybuild.errors import Errors, quoted, raise_all, resource_not_found
 from querybuild.parse import parse, split_pairs
 from querybuild.planning.context import Context
 from querybuild.query import Query
-from server.engine import Engine, PreparedRead, ReadKind, ReadShape
+from server.engine import Engine
 from server.errors import MethodNotAllowed
 from server.execution.arguments import Arguments
 from server.http.target import canonical_path, read_target, shown_path
+from server.preparing.reads import PreparedRead, ReadKind, ReadShape
 from server.routes import Route, Shape, below_prefix, match_route, route_not_found
 from server.settings import StartError
 
@@ -53,8 +54,8 @@ def read_url(url: str, engine: Engine, context: Context) -> RequestedRead:
         raise MethodNotAllowed(f"GET is not allowed here; allowed are {', '.join(route.methods)}.", list(route.methods))
     shape = ReadShape(kind, route.resource, route.relationship, accepts=method.accepts)
     path_id = None if kind == "collection" else _path_id(route, shape)
-    engine.check_read(shape, context)
-    prepared = engine.prepare_read(shape, query_string, context)
+    engine.reads.check(shape, context)
+    prepared = engine.reads.prepare(shape, query_string, context)
     errors = Errors()
     query = parse(split_pairs(query_string, errors), shape.accepts, engine.limits, errors)
     raise_all(errors)

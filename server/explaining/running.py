@@ -176,7 +176,7 @@ async def _run(
 
 def _stream_statements(requested: RequestedRead, engine: Engine) -> Iterator[_Sent]:
     """Return the statements that a stream reads in pieces."""
-    for part in (parts := engine.prepare_stream(requested.prepared).statements.parts):
+    for part in (parts := engine.reads.prepare_stream(requested.prepared).statements.parts):
         name = "all primary rows" if part is parts[0] else f"all included rows of {part.node.resource.type}"
         yield _Sent(name, part.rows.sql, requested.sent.of(part.rows))
 

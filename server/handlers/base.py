@@ -147,7 +147,7 @@ class Handler(Sending):
 
     def check_parameters(self) -> None:
         """Check the parameters, if no read does. Raises ParameterError."""
-        self.engine.check_parameters(self.request.query, self._method.accepts)
+        self.engine.reads.check_parameters(self.request.query, self._method.accepts)
 
     def _refuse_headers(self) -> None:
         """Answer headers that are too large with a status and without a document, as invalid HTTP."""

@@ -14,7 +14,7 @@ from tornado.web import RequestHandler
 from querybuild.errors import Errors, raise_all, resource_not_found
 from querybuild.planning.context import Context, check_method
 from querybuild.query import Change
-from server.engine import Engine, PreparedWrite, ReadShape
+from server.engine import Engine
 from server.errors import TooManyRows
 from server.execution.arguments import Arguments
 from server.execution.execute import execute_read
@@ -28,6 +28,8 @@ from server.limits.running import Running
 from server.postgres.custom_code import CustomCodeDatabase
 from server.postgres.database import Database
 from server.postgres.row_security.roles import translate_refusals
+from server.preparing.reads import ReadShape
+from server.preparing.writes import PreparedWrite
 from server.routes import ON_MANY, ON_ONE, TABLE, Route, Shape
 
 
@@ -72,8 +74,8 @@ class CustomHandler(Handler):
         shape = ReadShape(
             "collection" if id is None else "resource", resource, accepts=ON_MANY if id is None else ON_ONE
         )
-        self.engine.check_read(shape, self.context)
-        prepared = self.engine.prepare_read(shape, query, self.context)
+        self.engine.reads.check(shape, self.context)
+        prepared = self.engine.reads.prepare(shape, query, self.context)
         sent = Arguments(prepared.values, self.context.values, None if id is None else read_id(resource, id))
         database = self.database.acting_for(self.context.principal)
         execute = translate_refusals(database.role, execute_read)
@@ -105,7 +107,7 @@ class CustomHandler(Handler):
         for change in changes:
             resource = self.catalog.by_type[change.type or ""]
             check_method(resource, change.kind)
-            writes.append(self.engine.prepare_write(resource, change, self.context, errors))
+            writes.append(self.engine.writes.prepare(resource, change, self.context, errors))
         raise_all(errors)
         database, audit = self.database.acting_for(self.context.principal), self.telemetry.audit
         check_audit(audit)

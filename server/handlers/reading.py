@@ -22,7 +22,6 @@ from serializers.errors import AnswerTooLarge
 from serializers.links import cursor_links, page_count, page_links, with_query
 from serializers.objects import Meta
 from serializers.steps import ALONE, SHARED, Pace, Steps, release_rows
-from server.engine import PreparedRead, ReadShape
 from server.errors import StatementTimeout, TooManyStreams
 from server.execution.arguments import Arguments
 from server.execution.execute import ReadResult, cursors, execute_read, raise_impossible
@@ -35,6 +34,7 @@ from server.observing.logs import one_line
 from server.postgres.connection import Connection
 from server.postgres.driver_errors import OF_ROWS
 from server.postgres.sharing.stream_slots import Reader
+from server.preparing.reads import PreparedRead, ReadShape
 from server.routes import route_not_found
 
 log = logging.getLogger("server")
@@ -64,7 +64,7 @@ class ReadingHandler(PipelineHandler):
         """Answer a GET with a document or a stream. links: returns the links of the document besides `self` and the
         pages."""
         if self.context.access.refused:
-            self.engine.check_read(shape, self.context)
+            self.engine.reads.check(shape, self.context)
         await self.run(
             lambda _: None if shape.kind == "collection" else self.path_id(shape.resource),
             lambda path_id, _: self._plan_read(shape, path_id),
@@ -73,7 +73,7 @@ class ReadingHandler(PipelineHandler):
         )
 
     def _plan_read(self, shape: ReadShape, path_id: Any) -> Reading:
-        prepared = self.engine.prepare_read(shape, self.request.query, self.context)
+        prepared = self.engine.reads.prepare(shape, self.request.query, self.context)
         return Reading(shape, prepared, Arguments(prepared.values, self.context.values, path_id))
 
     async def _execute_read(self, reading: Reading) -> ReadResult:
@@ -130,7 +130,7 @@ class ReadingHandler(PipelineHandler):
         return self._running.has_short
 
     async def _answer_stream(self, prepared: PreparedRead, sent: Arguments, links: dict[str, str]) -> None:
-        stream = self.engine.prepare_stream(prepared)
+        stream = self.engine.reads.prepare_stream(prepared)
 
         async def work(connection: Connection) -> None:
             await self._send_stream(Stream(connection, stream, sent, self.engine), prepared, links)
@@ -143,7 +143,7 @@ class ReadingHandler(PipelineHandler):
                 work,
                 self._reader,
                 is_begun=lambda: self._headers_written,
-                timeout_seconds=self.engine.timeout_of(prepared),
+                timeout_seconds=self.engine.reads.timeout_of(prepared),
             )
             await self.cancel_scope.run(self._with_timeout(streamed))
         except ClientGone:

@@ -16,12 +16,13 @@ from serializers.decode import decode_resource_document, with_id
 from serializers.encode import encode_identifier_document
 from serializers.links import quote_segment, resource_path
 from serializers.objects import MetaDocument
-from server.engine import PreparedRead, PreparedWrite, ReadShape, TypedWrite
 from server.execution.execute import ReadResult
 from server.execution.writes.answers import Nothing, ReadBack
 from server.execution.writes.writer import Writer
 from server.handlers.auditing import AuditedHandler, with_ids
 from server.handlers.pipeline import Parse
+from server.preparing.reads import PreparedRead, ReadShape
+from server.preparing.writes import PreparedWrite, TypedWrite
 
 
 def message_document(message: str) -> bytes:
@@ -54,7 +55,7 @@ class WritingHandler(AuditedHandler):
     def decode_write(self, asked: Change, errors: list[ApiError]) -> Change | TypedWrite | None:
         """Decode the body as the resource of the route. Appends to errors."""
         body = self.take_body()
-        typed = self.engine.prepare_typed(self.resource, asked, body, self.context)
+        typed = self.engine.writes.prepare_typed(self.resource, asked, body, self.context)
         return self._decode(body, asked, errors) if typed is None else typed
 
     def _decode(self, body: bytes, asked: Change, errors: list[ApiError]) -> Change | None:
@@ -63,12 +64,12 @@ class WritingHandler(AuditedHandler):
 
     def plan_write(self, resource: Resource, change: Change | None, errors: list[ApiError]) -> PreparedWrite | None:
         """Return the write of a change, or None if it could not be decoded. Appends to errors."""
-        return None if change is None else self.engine.prepare_write(resource, change, self.context, errors)
+        return None if change is None else self.engine.writes.prepare(resource, change, self.context, errors)
 
     def with_read(self, write: PreparedWrite | None, shape: ReadShape, errors: list[ApiError]) -> AnsweredWrite | None:
         """Return the write with the read that answers it, or None if one of them has errors. Appends to errors."""
         try:
-            read = self.engine.prepare_read(shape, self.request.query, self.context)
+            read = self.engine.reads.prepare(shape, self.request.query, self.context)
         except ApiError as error:
             release_frames(error)
             errors.append(error)

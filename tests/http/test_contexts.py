@@ -11,7 +11,8 @@ import msgspec
 import pytest
 from tornado.ioloop import IOLoop
 
-from server.engine import Engine, ReadShape
+from server.engine import Engine
+from server.preparing.reads import ReadShape
 from server.resources import built_in
 from server.routes import ON_MANY
 from tests.first_rows import set_first_rows
@@ -166,7 +167,7 @@ async def test_thousands_of_subjects_add_no_entry_to_a_cache(principals: Princip
         for number in subjects:
             context = engine.context_of(Principal(subject=str(number), claims={"name": f"n{number}"}))
             assert context.values == (number,) * 3
-            engine.prepare_read(shape, "include=computers,group&sort=group.name", context)
+            engine.reads.prepare(shape, "include=computers,group&sort=group.name", context)
             accesses.add(id(context.access))
         return accesses
 

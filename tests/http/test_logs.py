@@ -109,7 +109,7 @@ async def test_a_fault_has_the_request(api: Api, lines: Lines, monkeypatch: pyte
     def broken(*_: object) -> None:
         raise ValueError("broken")
 
-    monkeypatch.setattr(api.app.engine, "prepare_read", broken)
+    monkeypatch.setattr(api.app.engine.reads, "prepare", broken)
     answer = await api.request("GET", "/users?filter[first_name]=x", headers={"X-Request-Id": "mine"})
     assert answer.status == 500
     [line] = lines()

@@ -12,7 +12,7 @@ from querybuild.planning.changes import PlannedWrite, plan_write
 from querybuild.planning.context import Context
 from querybuild.planning.plan import Slot
 from querybuild.planning.writes.write_plan import Expected
-from server import engine, typed_writes
+from server.preparing import typed_writes, writes
 from tests.http.conftest import Api
 from tests.http.operating import remove, update
 from tests.http.people import create_household, document, linked, of, select
@@ -60,7 +60,7 @@ def expecting(api: Api, monkeypatch: pytest.MonkeyPatch) -> Api:
         plan = msgspec.structs.replace(write.plan, precondition=(*write.plan.precondition, expected))
         return msgspec.structs.replace(write, plan=plan)
 
-    for module in (engine, typed_writes):
+    for module in (writes, typed_writes):
         monkeypatch.setattr(module, "plan_write", planned)
     return api
 

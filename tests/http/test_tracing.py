@@ -128,7 +128,7 @@ async def test_failures(api: Api, spans: Spans, monkeypatch: pytest.MonkeyPatch)
         raise ValueError(SECRET)
 
     await api.get("/nothing")
-    monkeypatch.setattr(api.app.engine, "prepare_read", broken)
+    monkeypatch.setattr(api.app.engine.reads, "prepare", broken)
     await api.get("/users")
     missing, *_, fault = (span for span in spans() if span.kind == SpanKind.SERVER)
     assert (missing.name, missing.status.status_code) == ("GET unmatched", StatusCode.UNSET)

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from querybuild.planning.context import View
 from tests.variables import VARIABLES
 
 ROOT = Path(__file__).parents[2]
@@ -32,8 +33,8 @@ HARMLESS = {
     # The row that the path names is also checked as the owner of the new row.
     "open_rows@relationships.py:_through",
     # The written resource is that of the view already.
-    "view_of@engine.py:plan_write",
-    "view_of@engine.py:prepare_typed",
+    "view_of@writes.py:plan",
+    "view_of@writes.py:prepare_typed",
     "view_of@writing.py:shape_of",
 }
 """Places where the rules make no difference."""
@@ -53,7 +54,8 @@ def place_of(skipped: set[str]) -> str:
 def mutate(mutation: str) -> None:
     """Remove the rules from a place in this process. mutation: such as `open_rows@planner.py:_branch_rows`."""
     from querybuild.planning import conditions, rowsets
-    from server import engine
+    from server.engine import Engine
+    from server.preparing import reads, writes
 
     def without_criteria(rows: Any) -> Any:
         return msgspec.structs.replace(rows, criteria=())
@@ -61,8 +63,9 @@ def mutate(mutation: str) -> None:
     _patch(mutation, "open_rows", (rowsets, conditions), without_criteria, {"rowsets.py"})
     _patch(mutation, "may_lack", (conditions,), lambda _: False, set())
     # Refused writes do not depend on rows: the tests of writes in tests/http/ have them.
-    _patch(mutation, "check_read", (engine.Engine,), None, set())
-    _patch(mutation, "view_of", (engine.Engine,), None, {"identifying.py"})
+    _patch(mutation, "check", (reads.Reads,), None, set())
+    _patch(mutation, "view_of", (Engine,), None, {"identifying.py"})
+    _patch(mutation, "view_of", (reads, writes), None, set())
 
 
 def _patch(
@@ -84,7 +87,7 @@ def _patch(
             with Path(VARIABLES["WATERSPOUT_PLACES"]).open("a") as file:
                 file.write(place + "\n")
         if place == mutation and change is None:
-            return getattr(arguments[0], "view", None)
+            return next((one for one in arguments if isinstance(one, View)), getattr(arguments[0], "view", None))
         found = function(*arguments, **named)
         return change(found) if place == mutation and change is not None else found
 

@@ -15,7 +15,8 @@ from querybuild.cursors import encode_cursor
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError, Several
-from server.engine import ANYBODY, Engine, PreparedRead, ReadShape
+from server.engine import ANYBODY, Engine
+from server.preparing.reads import PreparedRead, ReadShape
 from server.resources import built_in
 from server.routes import ON_MANY, ON_ONE, Shape, methods_of
 from server.schema.live_schema import LiveSchema
@@ -95,14 +96,14 @@ def mark_of(engine: Engine, shape: ReadShape, filling: Filling) -> str:
     if "page[after]" not in dict(begun):
         begun.append(("page[after]", ""))
     try:
-        return engine.prepare_read(shape, query_string(Filling(begun, filling.encode), ""), ANYBODY).cursor_mark
+        return engine.reads.prepare(shape, query_string(Filling(begun, filling.encode), ""), ANYBODY).cursor_mark
     except (ApiError, Several):
         return ""
 
 
 def facts(engine: Engine, shape: ReadShape, query: str) -> tuple[object, ...]:
     try:
-        read = engine.prepare_read(shape, query, ANYBODY)
+        read = engine.reads.prepare(shape, query, ANYBODY)
     except Several as several:
         return tuple([described(error) for error in several.errors])
     except ApiError as error:

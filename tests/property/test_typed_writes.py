@@ -136,13 +136,13 @@ def step_by_step(resource: Resource, kind: ChangeKind, body: bytes) -> PlannedWr
         return None
     if change is not None and kind == "update":
         change = with_id(change, path_id(resource), errors)
-    planned = None if change is None else ENGINE.prepare_write(resource, change, ANYBODY, errors).planned
+    planned = None if change is None else ENGINE.writes.prepare(resource, change, ANYBODY, errors).planned
     return None if errors else planned
 
 
 def in_one_step(resource: Resource, kind: ChangeKind, body: bytes) -> PlannedWrite | None:
     asked = Change(kind=kind, type=None, id=path_id(resource) if kind == "update" else None)
-    typed = ENGINE.prepare_typed(resource, asked, body, ANYBODY)
+    typed = ENGINE.writes.prepare_typed(resource, asked, body, ANYBODY)
     return None if typed is None else typed.write.planned
 
 
@@ -222,4 +222,4 @@ def test_limits_may_be_larger_than_those_of_msgspec(attribute: Attribute) -> Non
     resource = Resource("item", "/items", "items", (attribute,))
     engine = Engine(Settings(), Catalog([resource]), LiveSchema())
     body = b'{"data":{"type":"item","attributes":{"one":null}}}'
-    assert engine.prepare_typed(resource, Change(kind="create", type=None), body, ANYBODY) is not None
+    assert engine.writes.prepare_typed(resource, Change(kind="create", type=None), body, ANYBODY) is not None

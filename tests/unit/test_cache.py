@@ -13,7 +13,8 @@ import pytest
 from querybuild.cache import BoundedCache
 from querybuild.declarations.resource import Resource
 from querybuild.errors import SortError
-from server.engine import ANYBODY, Engine, PreparedRead, ReadShape
+from server.engine import ANYBODY, Engine
+from server.preparing.reads import PreparedRead, ReadShape
 from server.routes import ON_MANY
 from server.schema.live_schema import LiveSchema
 from server.settings import Settings
@@ -91,7 +92,7 @@ def test_a_million_different_shapes() -> None:
 
 
 def read(engine: Engine, resource: Resource, query: str) -> PreparedRead:
-    return engine.prepare_read(ReadShape("collection", resource, accepts=ON_MANY), query, ANYBODY)
+    return engine.reads.prepare(ReadShape("collection", resource, accepts=ON_MANY), query, ANYBODY)
 
 
 def shapes(engine: Engine, start: int, count: int) -> None:

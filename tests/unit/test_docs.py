@@ -20,8 +20,9 @@ from querybuild.filters import GROUPS, RELATION_OPERATORS
 from querybuild.parse import FAMILIES, PAGE_KEYS
 from server.__main__ import main
 from server.console.exit_codes import EXIT_CODES
-from server.engine import ANYBODY, Engine, ReadShape
+from server.engine import ANYBODY, Engine
 from server.errors import ERRORS, INTERNAL
+from server.preparing.reads import ReadShape
 from server.resources import built_in
 from server.routes import ON_MANY
 from server.schema.live_schema import LiveSchema
@@ -197,7 +198,7 @@ def test_statements_of_the_walkthrough() -> None:
     target, statements = re.findall(r"^```(?:http\nGET |sql\n)(.*?)\n```$", page, re.MULTILINE | re.DOTALL)
     path, query = re.sub(r"\n +", "", target).split("?")
     engine = Engine(Settings(), built_in(), LiveSchema())
-    read = engine.prepare_read(ReadShape("collection", engine.catalog.by_path[path], accepts=ON_MANY), query, ANYBODY)
+    read = engine.reads.prepare(ReadShape("collection", engine.catalog.by_path[path], accepts=ON_MANY), query, ANYBODY)
     compiled = read.ready.statements
     branches = [branch.sql for branch in compiled.branches if branch is not None]
     assert squeezed(statements) == squeezed(";".join([compiled.primary.sql, *branches, ""]))

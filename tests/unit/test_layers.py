@@ -49,10 +49,14 @@ FOLDERS: dict[str, set[str]] = {
     "http": {"limits", "settings"},
     "authentication": {"http", "limits", "settings"},
     "postgres": {"limits", "observing", "settings"},
-    "execution": {"postgres"},
+    "preparing": set(),
+    "execution": {"postgres", "preparing"},
     "describing": {"http"},
-    "handlers": {"authentication", "describing", "execution", "http", "limits", "observing", "postgres"},
-    "explaining": {"authentication", "console", "execution", "http", "observing", "postgres", "schema", "settings"},
+    "handlers": {"authentication", "describing", "execution", "http", "limits", "observing", "postgres", "preparing"},
+    "explaining": {
+        *("authentication", "console", "execution", "http", "observing", "postgres", "preparing", "schema"),
+        "settings",
+    },
     "inspecting": {"postgres", "schema", "settings"},
     "startup": {
         *("authentication", "console", "embedded", "handlers", "inspecting", "postgres", "resources", "schema"),

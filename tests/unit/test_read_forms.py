@@ -9,7 +9,8 @@ import pytest
 
 from querybuild.cursors import encode_cursor, list_name, mark_of
 from querybuild.errors import ApiError, Several
-from server.engine import ANYBODY, Engine, PreparedRead, ReadShape
+from server.engine import ANYBODY, Engine
+from server.preparing.reads import PreparedRead, ReadShape
 from server.routes import ON_MANY
 from server.schema.live_schema import LiveSchema
 from server.settings import Settings
@@ -24,7 +25,7 @@ def engine() -> Engine:
 
 
 def read(asked: Engine, query: str) -> PreparedRead:
-    return asked.prepare_read(ReadShape("collection", ARTICLE, accepts=ON_MANY), quote(query, safe="=&[]"), ANYBODY)
+    return asked.reads.prepare(ReadShape("collection", ARTICLE, accepts=ON_MANY), quote(query, safe="=&[]"), ANYBODY)
 
 
 def facts(prepared: PreparedRead) -> tuple[object, ...]:

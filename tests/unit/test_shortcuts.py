@@ -12,8 +12,6 @@ import msgspec
 import pytest
 from msgspec.structs import fields, replace
 
-import server.engine as engines
-import server.typed_writes as typed_writes
 from querybuild import cursors
 from querybuild.planning import write_plan_cache
 from querybuild.planning.changes import PlannedWrite
@@ -24,8 +22,9 @@ from querybuild.planning.writes.write_plan import LinkWrite, WritePlan
 from querybuild.query import Change, Identifier, LinkageChange, Query
 from querybuild.shortcuts import Knows
 from querybuild.sql import modify, pipelined_links
-from server.engine import PreparedWrite
 from server.execution.writes import batches
+from server.preparing import reads, typed_writes, views
+from server.preparing.writes import PreparedWrite
 
 TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     Query: (
@@ -40,7 +39,7 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     """,
     ),
     Context: (
-        {"cached": engines.CONTEXT},
+        {"cached": views.CONTEXT},
         """
                cached
     access     used
@@ -158,7 +157,7 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
             "stream_included": stream_plan.RELATED,
             "counted": counting.COUNTED,
             "keys": counting.KEYS,
-            "returned": engines.RETURNED_ROWS,
+            "returned": reads.RETURNED_ROWS,
         },
         """
                 joined   united   stream   stream_included  counted  keys     returned
@@ -202,7 +201,7 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     """,
     ),
     ReadPlan: (
-        {"stream": stream_plan.READ, "returned": engines.RETURNED},
+        {"stream": stream_plan.READ, "returned": reads.RETURNED},
         """
                       stream   returned
     node              used     used
@@ -251,7 +250,7 @@ def test_the_table_has_all_shortcuts() -> None:
     modules = (cursors, write_plan_cache, counting, fetching, stream_plan, modify, pipelined_links)
     found = [
         value
-        for module in (*modules, engines, typed_writes, batches)
+        for module in (*modules, reads, views, typed_writes, batches)
         for value in vars(module).values()
         if isinstance(value, Knows)
     ]

@@ -18,13 +18,15 @@ from querybuild.sql.statement import Statement
 from serializers.compound import identifier_encoder
 from serializers.errors import answer_too_large
 from serializers.operations import POINTER, Operation
-from server.engine import Engine, PreparedRead, PreparedWrite
+from server.engine import Engine
 from server.execution.arguments import Arguments
 from server.execution.execute import ReadResult, check_parent, check_size, read_rows, result_of, run_combined_read
 from server.execution.refusals import value_refused
 from server.execution.writes.outcomes import WrittenRow
 from server.postgres.connection import Connection
 from server.postgres.driver_errors import OF_ROWS, is_of_rows
+from server.preparing.reads import PreparedRead
+from server.preparing.writes import PreparedWrite
 
 Result = TypeVar("Result")
 

@@ -21,11 +21,12 @@ from querybuild.sql.modify import WriteStatements
 from querybuild.sql.statement import Statement
 from querybuild.sql.together import Create
 from serializers.operations import uses_lid
-from server.engine import Engine, PreparedWrite
+from server.engine import Engine
 from server.execution.arguments import Arguments, repeated
 from server.execution.writes.outcomes import AbsentRow, Missing, WrittenRow
 from server.postgres.opening import PREPARED_STATEMENT_BYTES
 from server.postgres.wire.pipeline import as_parameter, has_texts
+from server.preparing.writes import PreparedWrite
 
 PREPARED = Knows(PreparedWrite, used=("resource", "change", "planned"), ignored=("path_id",))
 PLANNED = Knows(

@@ -30,7 +30,7 @@ from querybuild.sql.sent_checks import compile_sent_check
 from querybuild.sql.statement import Statement
 from serializers.decode import with_id
 from serializers.pointers import slot_pointer
-from server.engine import Engine, PreparedRows, PreparedWrite
+from server.engine import Engine
 from server.execution.arguments import Arguments, repeated
 from server.execution.refusals import is_refusal
 from server.execution.unfit_values import unfit_value
@@ -45,6 +45,7 @@ from server.postgres.connection import Connection
 from server.postgres.custom_code import custom_code
 from server.postgres.driver_errors import SAVEPOINT_GONE, unknown_character
 from server.postgres.rules import raise_rule
+from server.preparing.writes import PreparedRows, PreparedWrite
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -197,7 +198,7 @@ class Transaction:
         if before is not None:
             raise_all(errors)
             changes = await self._run_before(before, changes)
-        planned = [self.engine.plan_write(first.resource, change, self.context, errors) for change in changes]
+        planned = [self.engine.writes.plan(first.resource, change, self.context, errors) for change in changes]
         raise_all(errors)
         changed = zip(writes, changes, strict=True)
         return [msgspec.structs.replace(write, change=change) for write, change in changed], planned

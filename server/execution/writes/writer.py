@@ -20,7 +20,7 @@ from querybuild.planning.rows import Row
 from querybuild.sql.modify import may_meet_taken_ids
 from serializers.errors import answer_too_large
 from serializers.operations import POINTER
-from server.engine import Engine, PreparedRows, PreparedWrite
+from server.engine import Engine
 from server.errors import Conflict, DatabaseForbids, DatabaseRule, NoFreeId
 from server.execution.refusals import is_refusal, translate_commit_error, translate_write_error
 from server.execution.writes.answers import Answer, set_pointer
@@ -30,6 +30,7 @@ from server.execution.writes.transaction import NotAllWritten, Transaction
 from server.postgres.connection import Connection, SendCheck, forget_pipelined
 from server.postgres.database import Database
 from server.postgres.driver_errors import VIOLATED, PostgresMessage
+from server.preparing.writes import PreparedRows, PreparedWrite
 
 log = logging.getLogger("server")
 

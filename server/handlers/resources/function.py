@@ -17,12 +17,12 @@ from querybuild.planning.context import check_action
 from serializers import pointers
 from serializers.decode import decode_meta
 from serializers.objects import MetaDocument
-from server.engine import ReadShape
 from server.execution.arguments import Arguments
 from server.execution.calls import answer_refusals, check_privilege, read_value, write_rows, write_value
 from server.execution.execute import ReadResult
 from server.handlers.auditing import AuditedHandler, Target
 from server.handlers.reading import Reading
+from server.preparing.reads import ReadShape
 
 Result = TypeVar("Result")
 
@@ -63,7 +63,7 @@ class FunctionHandler(AuditedHandler):
         return [Target("call", self.function.route_path)]
 
     def check_parameters(self) -> None:
-        self.engine.check_parameters(self.request.query, self._parameters)
+        self.engine.reads.check_parameters(self.request.query, self._parameters)
 
     @property
     def _parameters(self) -> frozenset[str]:
@@ -102,7 +102,7 @@ class FunctionHandler(AuditedHandler):
         read. The values follow those of the query."""
         shape = ReadShape("collection", self.resource, accepts=self._parameters, call=call)
         try:
-            prepared = self.engine.prepare_read(shape, self.request.query, self.context)
+            prepared = self.engine.reads.prepare(shape, self.request.query, self.context)
         except ApiError as error:
             release_frames(error)
             errors.append(error)

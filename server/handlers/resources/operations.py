@@ -38,13 +38,13 @@ from serializers.operations import (
     load_operations,
 )
 from serializers.pointers import member_pointer
-from server.engine import PreparedRows, PreparedWrite
 from server.errors import ErrorAnswer, Overload, error_objects
 from server.execution.writes.answers import Objects, set_pointer
 from server.execution.writes.batches import MOST_TOGETHER
 from server.handlers.auditing import Target
 from server.handlers.writing import WritingHandler
 from server.http.negotiation import ATOMIC, EXTENDED
+from server.preparing.writes import PreparedRows, PreparedWrite
 
 
 class Listed(msgspec.Struct, frozen=True, eq=False):
@@ -95,7 +95,7 @@ class OperationsHandler(WritingHandler):
         resource = self.catalog.by_type.get(str(adds.first.type))
         if resource is None or not (resource.in_operations and "create" in resource.methods):
             return None
-        return self.engine.prepare_rows(resource, adds, self.context)
+        return self.engine.writes.prepare_rows(resource, adds, self.context)
 
     def _plan_each(self, values: list[Any], errors: list[ApiError]) -> Objects:
         """Decode and plan each operation. Appends to errors."""
@@ -142,7 +142,7 @@ class OperationsHandler(WritingHandler):
         try:
             if not operation.is_linkage:
                 check_method(resource, change.kind)
-            write = self.engine.prepare_write(resource, change, self.context, faults)
+            write = self.engine.writes.prepare(resource, change, self.context, faults)
         except (MethodForbidden, Forbidden, Unauthenticated) as error:
             release_frames(error)
             faults.append(error)

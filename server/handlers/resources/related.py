@@ -9,8 +9,9 @@ from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError
 from querybuild.planning.context import check_method
 from querybuild.query import Change, Owner
-from server.engine import PreparedWrite, ReadShape
 from server.handlers.writing import AnsweredWrite, WritingHandler
+from server.preparing.reads import ReadShape
+from server.preparing.writes import PreparedWrite
 
 
 class RelatedHandler(WritingHandler):
@@ -57,4 +58,4 @@ class RelatedHandler(WritingHandler):
     def _plan_related(self, change: Change, _: list[ApiError]) -> PreparedWrite:
         """Return the write of the related resource. Its transaction finds the id and plans it."""
         path_id = self.path_id(self.resource)
-        return self.engine.prepare_related_write(self.resource, self.relationship, path_id, change, self.context)
+        return self.engine.writes.prepare_related(self.resource, self.relationship, path_id, change, self.context)

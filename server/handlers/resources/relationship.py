@@ -13,9 +13,9 @@ from querybuild.query import Change, LinkMode
 from serializers.decode import decode_linkage_document
 from serializers.links import quote_segment, related_path, resource_path
 from serializers.objects import Meta
-from server.engine import ReadShape
 from server.execution.execute import ReadResult
 from server.handlers.writing import AnsweredWrite, WritingHandler, message_document
+from server.preparing.reads import ReadShape
 
 CREATED = message_document("Relationship successfully created")
 UPDATED = "Relationship successfully updated"

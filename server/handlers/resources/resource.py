@@ -7,8 +7,9 @@ from functools import partial
 from querybuild.errors import ApiError
 from querybuild.planning.context import check_method
 from querybuild.query import Change
-from server.engine import ReadShape, TypedWrite
 from server.handlers.writing import WritingHandler
+from server.preparing.reads import ReadShape
+from server.preparing.writes import TypedWrite
 
 
 class CollectionHandler(WritingHandler):

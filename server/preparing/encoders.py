@@ -18,7 +18,7 @@ from querybuild.sql.stream import StreamStatements
 from serializers.encode import DocumentEncoder
 from serializers.resource_objects import ResourceEncoder
 from serializers.streams import StreamEncoder
-from server.statements import ENTRY_BYTES
+from server.preparing.statements import ENTRY_BYTES
 
 
 class Bare(msgspec.Struct, frozen=True, eq=False):

@@ -24,7 +24,7 @@ from querybuild.shortcuts import Knows
 from serializers import pointers
 from serializers.decode import decode_resource_document
 from serializers.typed_documents import MIN_DEPTH, Member, Related, Typed, TypedDocument
-from server.statements import ENTRY_BYTES
+from server.preparing.statements import ENTRY_BYTES
 
 ASKED = Knows(Change, used=("kind", "type", "id"))
 """What the path knows of a change, besides its document."""

@@ -1,0 +1,1 @@
+"""From queries and changes to reads and writes that are ready to run."""

@@ -1,0 +1,225 @@
+"""Prepares reads. What comes in: a shape and a query string. What goes out: a read that is ready to run: its plan, its
+statements, its encoder and its values. A query string whose form was planned before is not planned again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, Literal
+
+import msgspec
+
+from querybuild.cache import BoundedCache
+from querybuild.declarations.function import Call
+from querybuild.declarations.resource import Relationship, Resource
+from querybuild.errors import ApiError, Errors, raise_all
+from querybuild.filters import SentFilter, vals_of
+from querybuild.parse import parse, split_pairs
+from querybuild.planning.context import Context, View, check_action
+from querybuild.planning.plan import ReadPlan, RelatedScope, Rows, Values
+from querybuild.planning.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
+from querybuild.planning.reads.read_forms import Filled, ReadForm, fill, read_form_of, split_values
+from querybuild.planning.rows import nodes
+from querybuild.query import Limits, Page, Query
+from querybuild.shortcuts import Knows
+from querybuild.sql.clauses import decides_again, reads_other_rows
+from querybuild.sql.select import ReadStatements
+from querybuild.sql.stream import StreamStatements
+from serializers.encode import DocumentEncoder
+from serializers.links import PageQueries, QueryForm, page_queries, query_form
+from serializers.steps import SHARED
+from serializers.streams import StreamEncoder
+from server.preparing.encoders import Encoders
+from server.preparing.statements import ENTRY_BYTES, Statements
+from server.preparing.views import CONTEXT, view_of
+from server.routes import NO_PARAMETERS
+
+_BYTES_PER_CHARACTER = 12
+"""The assumed bytes that each character of a query string adds to an entry: nodes, plan, values, pairs. According to
+tracemalloc a filter of 50 nodes takes 76 KB."""
+
+
+RETURNED = Knows(ReadPlan, used=("node", "is_collection", "has_included"))
+RETURNED_ROWS = Knows(Rows, used=("resource", "alias", "criteria", "conditions"))
+"""What the row that a statement has written knows of the read that answers the write."""
+
+
+class ReadyPlan(msgspec.Struct, frozen=True, eq=False):
+    """A plan with its statements and its encoder. has_computed: whether Python computes attributes. is_one_row: whether
+    the row of one resource is everything that is read. unenforced_keys: the types whose ids, or keys of a to-one, are
+    not unique by a constraint."""
+
+    plan: ReadPlan
+    statements: ReadStatements
+    encoder: DocumentEncoder
+    has_computed: bool
+    is_one_row: bool
+    unenforced_keys: tuple[str, ...] = ()
+
+
+ReadKind = Literal["collection", "resource", "related", "linkage"]
+
+
+class ReadShape(msgspec.Struct, frozen=True):
+    """What a route reads. resource: that of the path. written: the relationships whose linkage the answer to a write
+    shows. accepts: the parameter families of the route. call: that of a function, if it reads what the function
+    returns."""
+
+    kind: ReadKind
+    resource: Resource
+    relationship: Relationship | None = None
+    written: tuple[str, ...] = ()
+    accepts: frozenset[str] = NO_PARAMETERS
+    call: Call | None = None
+
+
+class PreparedRead(msgspec.Struct, frozen=True, eq=False):
+    """A read that is ready to run, but for the id of its path and the values of its context. filters: those of the
+    request."""
+
+    page: Page
+    queries: PageQueries
+    plan: ReadPlan
+    values: Values
+    cursor_mark: str
+    cursor_parent: str | None
+    filters: tuple[SentFilter, ...]
+    ready: ReadyPlan
+
+    @property
+    def may_be_streamed(self) -> bool:
+        """Whether the request is for all rows, without pages, and they are streamed if they are many."""
+        return self.plan.first_rows is not None
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a long answer is expected, by the size of the page."""
+        return self.plan.is_collection and not 0 < self.page.size < SHARED.short_rows
+
+
+class PreparedStream(msgspec.Struct, frozen=True, eq=False):
+    """A read that is ready to be streamed."""
+
+    read: PreparedRead
+    statements: StreamStatements
+    encoder: StreamEncoder
+
+
+class KnownRead(msgspec.Struct, frozen=True, eq=False):
+    """A read that was planned. query: its parameters."""
+
+    form: ReadForm
+    ready: ReadyPlan
+    query: QueryForm
+
+
+class ReadCaches(msgspec.Struct, frozen=True, eq=False):
+    """What was planned, by the form of the request. The names are those of the metrics."""
+
+    read_forms: BoundedCache[KnownRead]
+
+
+class Reads:
+    """Prepares the reads of one engine. view: the declarations. unenforced_keys: pairs of a type and a relationship, or
+    "", whose ids or keys are not unique by a constraint. filter_seconds: how long a list with a filter may take."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        view: View,
+        unenforced_keys: Collection[tuple[str, str]],
+        filter_seconds: float | None,
+        statements: Statements,
+        encoders: Encoders,
+        make_cache: Callable[[], BoundedCache[Any]],
+    ) -> None:
+        self.caches = ReadCaches(make_cache())
+        self._limits = limits
+        self._view = view
+        self._unenforced_keys = unenforced_keys
+        self._filter_seconds = filter_seconds
+        self._statements = statements
+        self._encoders = encoders
+
+    def prepare(self, shape: ReadShape, query_string: str, context: Context) -> PreparedRead:
+        """Return the read of this query string. Raises ApiError, or Several, for its errors."""
+        split = split_values(query_string, self._limits) if CONTEXT.takes(context) else None
+        key = None if split is None else (shape, context.access, split.key)
+        known = None if key is None else self.caches.read_forms.get(key)
+        if known is not None and split is not None and (filled := fill(known.form, split)) is not None:
+            return _prepared(filled, known, page_queries(known.query, split.sent))
+        errors = Errors()
+        pairs = split_pairs(query_string, errors)
+        query = parse(pairs, shape.accepts, self._limits, errors)
+        planned = self._plan(shape, query, context, errors)
+        raise_all(errors)
+        sent = [] if split is None else split.sent
+        own = query_form(pairs, planned.page, sent)
+        made = KnownRead(read_form_of(planned, vals_of(query.filter)), self._ready(planned.plan), own)
+        if key is not None and known is None:
+            self.caches.read_forms.put(key, made, _read_weight(query_string))
+        filled = Filled(planned.page, planned.values, planned.cursor_mark, planned.cursor_parent)
+        return _prepared(filled, made, page_queries(own, sent))
+
+    def check(self, shape: ReadShape, context: Context) -> None:
+        """Check that the principal may read what a route shows. Raises Forbidden, Unauthenticated."""
+        check_action(shape.resource, "read", context)
+        if shape.relationship is not None:
+            check_action(self._view.catalog.target(shape.relationship), "read", context)
+
+    def prepare_stream(self, read: PreparedRead) -> PreparedStream:
+        """Return the stream of a read without pages."""
+        statements = self._statements.of_stream(read.plan, self._view.catalog)
+        return PreparedStream(read, statements, self._encoders.of_stream(read.plan, statements))
+
+    def timeout_of(self, read: PreparedRead) -> float | None:
+        """Return how many seconds a read may take, or None if only `statement_timeout_seconds` limits it."""
+        return self._filter_seconds if read.plan.rows.conditions and read.plan.is_collection else None
+
+    def check_parameters(self, query_string: str, accepts: frozenset[str]) -> None:
+        """Check the parameters of a request that reads nothing. Raises ParameterError."""
+        if query_string:
+            errors = Errors()
+            parse(split_pairs(query_string, errors), accepts, self._limits, errors)
+            raise_all(errors)
+
+    def _plan(self, shape: ReadShape, query: Query, context: Context, errors: list[ApiError]) -> PlannedRead:
+        view = view_of(context, self._view)
+        resource, known = shape.resource, (view.catalog, context, self._limits, errors)
+        if shape.kind == "resource":
+            return plan_resource(query, resource, *known, shape.written)
+        if shape.relationship is None:
+            return plan_collection(query, resource, *known, view.references, shape.call)
+        scope = RelatedScope(resource, shape.relationship, view.catalog.target(shape.relationship))
+        return (plan_related if shape.kind == "related" else plan_linkage)(query, scope, *known)
+
+    def _ready(self, plan: ReadPlan) -> ReadyPlan:
+        has_computed = any(node.computed for node, _ in nodes(plan.node))
+        has_parts = any(branch.fetch != "row" for branch in plan.node.branches)
+        # RETURNING sees other rows as they were before the statement.
+        is_more = has_parts or plan.node.targets or reads_other_rows(plan.node) or decides_again(plan.rows)
+        is_named = RETURNED.takes(plan) and RETURNED_ROWS.takes(plan.rows)
+        is_one_row = is_named and not is_more
+        statements, encoder = self._statements.of_read(plan), self._encoders.of_document(plan)
+        return ReadyPlan(plan, statements, encoder, has_computed, is_one_row, self._uncertain(plan))
+
+    def _uncertain(self, plan: ReadPlan) -> tuple[str, ...]:
+        """Return the types that a read shows or joins for a sort, and whose ids or keys are not unique by a
+        constraint."""
+        if not self._unenforced_keys:
+            return ()
+        shown = [node.resource.type for node, _ in nodes(plan.node)] + [step.resource.type for step in plan.rows.joins]
+        keys = [(name, "") for name in shown]
+        keys += [(node.resource.type, one.relationship.name) for node, _ in nodes(plan.node) for one in node.branches]
+        if plan.scope is not None:
+            keys.append((plan.scope.parent.type, plan.scope.relationship.name))
+        return tuple(dict.fromkeys(name for name, relation in keys if (name, relation) in self._unenforced_keys))
+
+
+def _prepared(filled: Filled, known: KnownRead, queries: PageQueries) -> PreparedRead:
+    cursor = filled.cursor_mark, filled.cursor_parent
+    return PreparedRead(filled.page, queries, known.form.plan, filled.values, *cursor, known.form.filters, known.ready)
+
+
+def _read_weight(query_string: str) -> int:
+    return ENTRY_BYTES + _BYTES_PER_CHARACTER * len(query_string)

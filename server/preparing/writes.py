@@ -1,0 +1,157 @@
+"""Prepares writes. What comes in: a change, a body or many adds. What goes out: writes that are ready to run. A change
+whose form was planned before is not planned again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import msgspec
+
+from querybuild.cache import BoundedCache
+from querybuild.declarations.hooks import NO_HOOKS
+from querybuild.declarations.resource import Relationship, Resource
+from querybuild.errors import ApiError
+from querybuild.planning.changes import PlannedWrite, plan_write
+from querybuild.planning.context import Access, Context, View, check_action
+from querybuild.planning.rowsets import hides
+from querybuild.planning.write_plan_cache import WriteForm, form_key, plan_columns, plan_with_form, write_form_of
+from querybuild.planning.writes.write_locks import RelatedRow, plan_related_row
+from querybuild.planning.writes.write_plan import WritePlan
+from querybuild.query import Change, Limits
+from serializers import pointers
+from serializers.operations import AlikeAdds
+from server.preparing.encoders import Encoders
+from server.preparing.statements import ENTRY_BYTES, Statements
+from server.preparing.typed_writes import TypedWrites
+from server.preparing.views import CONTEXT, view_of
+
+
+class PreparedWrite(msgspec.Struct, frozen=True, eq=False):
+    """A write that is ready to run. planned: None if the write can only be planned in its transaction, because a hook
+    may change it, or because the path names its row over a to-one. related: that row. path_id: the id of the path."""
+
+    resource: Resource
+    change: Change
+    planned: PlannedWrite | None
+    related: RelatedRow | None = None
+    path_id: Any = None
+
+    @property
+    def is_hooked(self) -> bool:
+        """Whether custom code runs inside the transaction."""
+        hooks, kind = self.resource.hooks, self.change.kind
+        return hooks is not NO_HOOKS and (hooks.before(kind) is not None or hooks.after(kind) is not None)
+
+
+class TypedWrite(msgspec.Struct, frozen=True, eq=False):
+    """A write that was decoded and prepared in one step. Its change has none of the values. written: the relationships
+    whose linkage the answer shows."""
+
+    write: PreparedWrite
+    written: tuple[str, ...]
+
+
+class PreparedRows(msgspec.Struct, frozen=True, eq=False):
+    """New rows with one plan that are ready to be created. columns: the values of each slot in all rows."""
+
+    plan: WritePlan
+    columns: Sequence[Sequence[Any]]
+
+
+class WriteCaches(msgspec.Struct, frozen=True, eq=False):
+    """What was planned, by the form of the change. The names are those of the metrics."""
+
+    forms: BoundedCache[WriteForm]
+
+
+class Writes:
+    """Prepares the writes of one engine. view: the declarations. typed: those that are decoded and planned in one
+    step."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        view: View,
+        statements: Statements,
+        encoders: Encoders,
+        make_cache: Callable[[], BoundedCache[Any]],
+    ) -> None:
+        self.caches = WriteCaches(make_cache())
+        self.typed = TypedWrites(limits, make_cache)
+        self._view = view
+        self._statements = statements
+        self._encoders = encoders
+
+    def prepare(self, resource: Resource, change: Change, context: Context, errors: list[ApiError]) -> PreparedWrite:
+        """Return a write that is ready to run. Appends to errors, unless a hook runs first. Raises Forbidden,
+        Unauthenticated."""
+        if context.access.refused:
+            check_action(resource, change.kind, context)
+        if resource.hooks is not NO_HOOKS and resource.hooks.before(change.kind) is not None:
+            return PreparedWrite(resource, change, None)
+        return PreparedWrite(resource, change, self.plan(resource, change, context, errors))
+
+    def prepare_typed(self, resource: Resource, asked: Change, body: bytes, context: Context) -> TypedWrite | None:
+        """Decode and prepare a write in one step. Returns None if it must be decoded step by step. asked: the change as
+        the request asks for it besides its body."""
+        if resource.hooks is not NO_HOOKS or (resource.type, asked.kind) in context.access.refused:
+            return None
+        if not CONTEXT.takes(context):
+            return None
+        found = self.typed.plan(resource, asked, body, context, view_of(context, self._view))
+        if found is None:
+            return None
+        change, planned, written = found
+        return TypedWrite(PreparedWrite(resource, change, planned), written)
+
+    def prepare_related(
+        self, resource: Resource, relationship: Relationship, path_id: Any, change: Change, context: Context
+    ) -> PreparedWrite:
+        """Return a write of the resource at the other end of a to-one. Its transaction finds the id and plans the
+        write. path_id: of the resource that has the relationship. Raises Forbidden, Unauthenticated."""
+        check_action(resource, "read", context)
+        catalog = view_of(context, self._view).catalog
+        check_action(catalog.target(relationship), change.kind, context)
+        related = plan_related_row(resource, relationship, catalog, context)
+        return PreparedWrite(related.resource, change, None, related, path_id)
+
+    def prepare_rows(self, resource: Resource, adds: AlikeAdds, context: Context) -> PreparedRows | None:
+        """Return the rows of adds with the same members. Returns None if one of them has errors, or if more belongs to
+        it than its row: then they are prepared one by one."""
+        if (resource.type, "create") in context.access.refused or not CONTEXT.takes(context):
+            return None
+        hooks, errors = resource.hooks, list[ApiError]()
+        if hooks.before("create") or hooks.after("create") or hooks.after_commit:
+            return None
+        access = context.access
+        if hides(resource, context) or resource.type in access.check_create or resource.type in access.assigned:
+            return None
+        if not self._encoders.bare(resource).is_returned or "create" not in resource.abilities.returned:
+            return None
+        self.plan(resource, adds.first, context, errors)
+        key = form_key(adds.first, resource)
+        form = None if errors or key is None else self.caches.forms.get((key, context.access))
+        columns = None if form is None else plan_columns(form, adds.attributes, adds.linked)
+        if form is None or columns is None or not self._statements.of_write(form.plan, None).is_repeatable:
+            return None
+        return PreparedRows(form.plan, columns)
+
+    def plan(self, resource: Resource, change: Change, context: Context, errors: list[ApiError]) -> PlannedWrite:
+        """Return the plan of a change with its values. Appends to errors."""
+        key = form_key(change, resource) if CONTEXT.takes(context) else None
+        form = None if key is None else self.caches.forms.get((key, context.access))
+        if form is not None and (alike := plan_with_form(change, form, context.values)) is not None:
+            return alike
+        known = len(errors)
+        view = view_of(context, self._view)
+        planned = plan_write(change, resource, view, context, pointers, errors)
+        if key is not None and form is None and len(errors) == known:
+            self._keep_form((key, context.access), change, planned, view, context.access)
+        return planned
+
+    def _keep_form(self, key: Hashable, change: Change, planned: PlannedWrite, view: View, access: Access) -> None:
+        form = write_form_of(change, planned, view, access)
+        if form is not None:
+            self.caches.forms.put(key, form, ENTRY_BYTES)
