@@ -49,6 +49,11 @@ from serializers.pointers import short_pointer
 RETRY_AFTER_SECONDS = 1
 
 
+Raised = ApiError | HTTPError
+RAISED = (ApiError, HTTPError)
+"""What ends a request with an answer of its own: our errors, and Tornado's, which custom code may raise."""
+
+
 class RequestFault(ApiError):
     """An error in the HTTP request."""
 

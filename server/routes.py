@@ -22,7 +22,6 @@ from querybuild.errors import nearest, quoted
 from server.errors import RouteNotFound
 from server.http.negotiation import ANY, ATOMIC_OPERATIONS, JSON_API, MediaType
 from server.http.target import ASTERISK
-from server.observing.exposition import OPENMETRICS, TEXT
 from server.settings import Settings
 
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -76,6 +75,10 @@ class Method(msgspec.Struct, frozen=True):
 
 Methods = Mapping[str, Method]
 """The methods of a route by name, in the order of Allow."""
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+"""The media types of metrics, for Prometheus and for OpenMetrics."""
 
 METRICS = (MediaType(TEXT), MediaType(OPENMETRICS))
 DOCS_FILES = ("viewer.js", "viewer.css", "page.js", "page.css")

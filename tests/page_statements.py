@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from querybuild.cursors import encode_cursor, list_name, mark_of
+from querybuild.cursors import encode_cursor, mark_of
+from querybuild.planning.reads.list_names import list_name
 from tests.catalog import CATALOG
 from tests.planning import parsed
 from tests.statements import Read

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from querybuild.cursors import decode_cursor, list_name, mark_of
+from querybuild.cursors import decode_cursor, mark_of
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.function import Call, Returned
 from querybuild.declarations.resource import Attribute, Relationship, Resource, own_key_of, referring_key
@@ -34,6 +34,7 @@ from querybuild.planning.plan import (
 )
 from querybuild.planning.reads.counting import NO_REFERENCES, References, counted_by
 from querybuild.planning.reads.fetching import included_fetch, linkage_fetch, united
+from querybuild.planning.reads.list_names import list_name
 from querybuild.planning.reads.sorts import SortPlanner
 from querybuild.planning.reads.stream_plan import can_be_streamed
 from querybuild.planning.rows import MAX_COLUMNS, joined_width

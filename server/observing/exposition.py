@@ -20,9 +20,7 @@ import msgspec
 
 from server.observing.metrics import METRICS, WORKERS, Metric
 from server.observing.shared_counters import Figures, RowKey
-
-TEXT = "text/plain; version=0.0.4; charset=utf-8"
-OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+from server.routes import OPENMETRICS, TEXT
 
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 

@@ -7,7 +7,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from querybuild.cursors import encode_cursor, list_name, mark_of
+from querybuild.cursors import encode_cursor, mark_of
+from querybuild.planning.reads.list_names import list_name
 from server.resources import built_in
 from tests import catalog
 from tests.http.conftest import Api, Serve

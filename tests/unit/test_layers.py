@@ -151,8 +151,21 @@ def test_every_folder_of_the_server_has_a_layer() -> None:
     assert {path.parent.name for path in (ROOT / "server").glob("*/__init__.py")} == set(FOLDERS)
 
 
-def test_folders_of_the_server_form_no_cycle() -> None:
-    TopologicalSorter(FOLDERS).prepare()
+@pytest.mark.parametrize("package", ["server", "querybuild"])
+def test_parts_of_a_package_form_no_cycle(package: str) -> None:
+    """Its folders, and the modules beside them."""
+    known: dict[str, set[str]] = {}
+    for path in modules(package):
+        part = path.relative_to(ROOT / package).parts[0].removesuffix(".py")
+        names = [f"{module}.{name}" if module == package else module for module, name in imports(path)]
+        known.setdefault(part, set()).update([name.split(".")[1] for name in names if name.startswith(f"{package}.")])
+    TopologicalSorter({part: others - {part} for part, others in known.items()}).prepare()
+
+
+def test_only_handlers_and_the_transport_know_tornado_below_the_application() -> None:
+    for folder in ("execution", "preparing", "postgres", "schema", "settings"):
+        for path in modules(f"server/{folder}"):
+            assert "tornado" not in {top_level(module) for module, _ in imports(path)}, path
 
 
 def test_few_modules_are_at_the_top_of_the_server() -> None:

@@ -12,9 +12,10 @@ from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from server.observing import metrics
-from server.observing.exposition import OPENMETRICS, TEXT, expose
+from server.observing.exposition import expose
 from server.observing.metrics import METRICS, SECONDS, Meter, Metric
 from server.observing.shared_counters import Figures, SharedCounters
+from server.routes import OPENMETRICS, TEXT
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 

@@ -7,8 +7,9 @@ from urllib.parse import quote
 
 import pytest
 
-from querybuild.cursors import encode_cursor, list_name, mark_of
+from querybuild.cursors import encode_cursor, mark_of
 from querybuild.errors import ApiError, Several
+from querybuild.planning.reads.list_names import list_name
 from server.engine import ANYBODY, Engine
 from server.preparing.reads import PreparedRead, ReadShape
 from server.routes import ON_MANY

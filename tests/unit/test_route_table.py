@@ -9,8 +9,7 @@ from querybuild.parse import FAMILIES
 from server.handlers import HANDLERS
 from server.handlers.custom import CustomHandler, defined_methods
 from server.http.negotiation import ANY, ATOMIC_OPERATIONS, JSON_API
-from server.observing.exposition import OPENMETRICS, TEXT
-from server.routes import TABLE, Shape, methods_of
+from server.routes import OPENMETRICS, TABLE, TEXT, Shape, methods_of
 
 ALL = RESOURCE_METHODS | RELATIONSHIP_METHODS
 UNREAD = ALL - {"list", "detail", "read"}

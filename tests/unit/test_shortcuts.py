@@ -12,12 +12,11 @@ import msgspec
 import pytest
 from msgspec.structs import fields, replace
 
-from querybuild import cursors
 from querybuild.planning import write_plan_cache
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.context import Context
 from querybuild.planning.plan import Branch, Node, ReadPlan, Rows
-from querybuild.planning.reads import counting, fetching, stream_plan
+from querybuild.planning.reads import counting, fetching, list_names, stream_plan
 from querybuild.planning.writes.write_plan import LinkWrite, WritePlan
 from querybuild.query import Change, Identifier, LinkageChange, Query
 from querybuild.shortcuts import Knows
@@ -28,7 +27,7 @@ from server.preparing.writes import PreparedWrite
 
 TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     Query: (
-        {"list_name": cursors.QUERY},
+        {"list_name": list_names.QUERY},
         """
              list_name
     filter   used
@@ -247,7 +246,7 @@ def test_the_table_has_each_field_as_its_shortcuts_know_it(of: type[msgspec.Stru
 
 
 def test_the_table_has_all_shortcuts() -> None:
-    modules = (cursors, write_plan_cache, counting, fetching, stream_plan, modify, pipelined_links)
+    modules = (list_names, write_plan_cache, counting, fetching, stream_plan, modify, pipelined_links)
     found = [
         value
         for module in (*modules, reads, views, typed_writes, batches)

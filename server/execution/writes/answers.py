@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Generic, TypeVar
 
-from tornado.web import HTTPError
-
 from querybuild.declarations.resource import Resource
-from querybuild.errors import ApiError, ResourceNotFound, Several, raise_as
+from querybuild.errors import ResourceNotFound, Several, raise_as
 from querybuild.planning.context import Context
 from querybuild.planning.plan import Node
 from querybuild.planning.rows import Row, nodes
@@ -19,6 +17,7 @@ from serializers.compound import identifier_encoder
 from serializers.errors import answer_too_large
 from serializers.operations import POINTER, Operation
 from server.engine import Engine
+from server.errors import Raised
 from server.execution.arguments import Arguments
 from server.execution.execute import ReadResult, check_parent, check_size, read_rows, result_of, run_combined_read
 from server.execution.refusals import value_refused
@@ -60,7 +59,7 @@ class Answer(Generic[Result]):
         """Take the outcomes of the writes at these indexes. connection: that of their transaction; None if they are
         committed."""
 
-    def refused(self, error: ApiError | HTTPError, indexes: range) -> None:
+    def refused(self, error: Raised, indexes: range) -> None:
         """Say in the error which of the writes it is about."""
 
 
@@ -241,12 +240,12 @@ class Objects(Answer[list[bytes | None]]):
         read = await read_rows(connection, resource, unread, self._engine, self._context)
         return [None if one is None else read.get(one.id, one.row) for one in shown]
 
-    def refused(self, error: ApiError | HTTPError, indexes: range) -> None:
+    def refused(self, error: Raised, indexes: range) -> None:
         pointer = self.operations[indexes.start].pointer if len(indexes) == 1 else POINTER
         set_pointer(error, pointer)
 
 
-def set_pointer(error: ApiError | HTTPError, pointer: str) -> None:
+def set_pointer(error: Raised, pointer: str) -> None:
     """Set the pointer of errors that do not point into the operations. Errors of custom code may have no pointer."""
     for one in error.errors if isinstance(error, Several) else (error,):
         if not (getattr(one, "pointer", None) or "").startswith(POINTER):

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import asyncpg
 import msgspec
-from tornado.web import HTTPError
 
 from querybuild.declarations.hooks import Written
 from querybuild.declarations.resource import Resource
@@ -31,6 +30,7 @@ from querybuild.sql.statement import Statement
 from serializers.decode import with_id
 from serializers.pointers import slot_pointer
 from server.engine import Engine
+from server.errors import RAISED
 from server.execution.arguments import Arguments, repeated
 from server.execution.refusals import is_refusal
 from server.execution.unfit_values import unfit_value
@@ -104,7 +104,7 @@ class Transaction:
             try:
                 outcomes = await self._run_batch(batch, answer.shown(begin))
                 await answer.add(indexes, outcomes, self.connection)
-            except (ApiError, HTTPError) as error:
+            except RAISED as error:
                 answer.refused(error, indexes)
                 raise
             begin = indexes.stop

@@ -9,11 +9,10 @@ from typing import Any, Protocol, TypeVar
 
 import asyncpg
 import msgspec
-from tornado.web import HTTPError
 
 from querybuild.declarations.hooks import Written
 from querybuild.declarations.resource import Resource
-from querybuild.errors import ApiError, raise_as
+from querybuild.errors import raise_as
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.context import Context
 from querybuild.planning.rows import Row
@@ -21,7 +20,7 @@ from querybuild.sql.modify import may_meet_taken_ids
 from serializers.errors import answer_too_large
 from serializers.operations import POINTER
 from server.engine import Engine
-from server.errors import Conflict, DatabaseForbids, DatabaseRule, NoFreeId
+from server.errors import RAISED, Conflict, DatabaseForbids, DatabaseRule, NoFreeId
 from server.execution.refusals import is_refusal, translate_commit_error, translate_write_error
 from server.execution.writes.answers import Answer, set_pointer
 from server.execution.writes.batches import Single, single_statement
@@ -113,7 +112,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
                 objects = bare.encode(created)
                 if sum(map(len, objects)) > self.engine.settings.max_answer_bytes:
                     raise answer_too_large(self.engine.settings.max_answer_bytes)
-            except (ApiError, HTTPError) as error:
+            except RAISED as error:
                 set_pointer(error, POINTER)
                 raise
             return objects
@@ -138,7 +137,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
                 self.database.write_statement(lambda connection: self._fetch_single(connection, single, answer))
             )
             return None if row is None else single.outcomes(row)
-        except (ApiError, HTTPError) as error:
+        except RAISED as error:
             answer.refused(error, range(len(single.writes)))
             raise
         except Exception as error:
@@ -236,7 +235,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         if isinstance(error, PostgresMessage):
             # A deferred constraint failed at the commit, or a statement that only locks or reads.
             error = translate_commit_error(error, planned, self.engine)
-        if isinstance(error, (ApiError, HTTPError)):
+        if isinstance(error, RAISED):
             answer.refused(error, range(len(writes)))
         return error
 

@@ -1,0 +1,36 @@
+"""Names the list that a cursor is bound to. What comes in: a query, and what the path names. What goes out: a text
+without values.
+"""
+
+from __future__ import annotations
+
+from querybuild.declarations.function import Call
+from querybuild.declarations.resource import Resource
+from querybuild.planning.plan import RelatedScope
+from querybuild.query import FieldFilter, FilterNode, Group, Query, RelationFilter
+from querybuild.shortcuts import Knows
+
+QUERY = Knows(Query, used=("filter", "sort"), ignored=("page", "include", "fields"))
+"""What the name of a list knows of a query. The page is one of the list's, and shows its rows in some way."""
+
+
+def list_name(query: Query, resource: Resource, scope: RelatedScope | None = None, call: Call | None = None) -> str:
+    """Return a name of the list that a cursor is bound to: the collection, relationship or function, the sort, and the
+    names and operators of the filter. The id of the parent and the values of filter and call are not included."""
+    relation = None if scope is None else (scope.parent.type, scope.relationship.name)
+    if call is not None:
+        relation = (call.function.route_path, ",".join(call.names))
+    sort = [(key.path, key.is_descending) for key in query.sort]
+    others = QUERY.others(query)
+    return repr((resource.type, relation, sort, [_without_values(node) for node in query.filter], *others))
+
+
+def _without_values(node: FilterNode) -> tuple[object, ...]:
+    """Return a filter without its values."""
+    match node:
+        case FieldFilter():
+            return node.name, node.op, node.field, node.is_text
+        case RelationFilter():
+            return node.name, node.op, [_without_values(item) for item in node.items]
+        case Group():
+            return node.op, [_without_values(item) for item in node.items]
