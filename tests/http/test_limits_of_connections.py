@@ -603,7 +603,7 @@ async def test_large_bodies_one_after_the_other_leave_no_memory(usual: Program, 
 
 
 async def test_incomplete_bodies_of_departed_clients_leave_no_memory(usual: Program) -> None:
-    """Further ones need no more memory."""
+    """Further ones need no more memory, but for what the allocator keeps of a few of them. All of them have 234 MB."""
 
     async def send_some() -> None:
         for _ in range(BODIES // 4):
@@ -615,7 +615,7 @@ async def test_incomplete_bodies_of_departed_clients_leave_no_memory(usual: Prog
     memory = Memory(usual.pid)
     for _ in range(4):
         await send_some()
-    assert memory.now() < 40_000_000
+    assert memory.now() < 80_000_000
 
 
 async def test_concurrent_large_bodies_stay_within_the_limit(url: str) -> None:
