@@ -60,3 +60,28 @@ class BoundedCache(Generic[Value]):
         """Forget all values."""
         self._entries.clear()
         self.bytes = 0
+
+
+class SecondUseCache(BoundedCache[Value]):
+    """A BoundedCache that keeps a value when its key is put for the second time. Keys that come only once cost little
+    and evict nothing.
+
+    Of a key that was put once only the hash is remembered. Two sets have the hashes of at least the last
+    `max_entries` keys, and at most twice as many. When the newer set is full, it replaces the older one. If two keys
+    have the same hash, the second is kept at once, which does no harm.
+    """
+
+    def __init__(self, max_entries: int, max_bytes: int) -> None:
+        super().__init__(max_entries, max_bytes)
+        self._newer: set[int] = set()
+        self._older: set[int] = set()
+
+    def put(self, key: Hashable, value: Value, weight: int) -> None:
+        """Add a value, as `BoundedCache.put` does, if the key was put before."""
+        hashed = hash(key)
+        if hashed in self._newer or hashed in self._older:
+            super().put(key, value, weight)
+            return
+        if len(self._newer) >= self.max_entries:
+            self._newer, self._older = set(), self._newer
+        self._newer.add(hashed)

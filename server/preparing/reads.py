@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from querybuild.cache import BoundedCache
+from querybuild.cache import BoundedCache, SecondUseCache
 from querybuild.declarations.function import Call
 from querybuild.declarations.resource import Relationship, Resource
 from querybuild.errors import ApiError, Errors, raise_all
@@ -18,7 +18,7 @@ from querybuild.parse import parse, split_pairs
 from querybuild.planning.context import Context, View, check_action
 from querybuild.planning.plan import ReadPlan, RelatedScope, Rows, Values
 from querybuild.planning.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
-from querybuild.planning.reads.read_forms import Filled, ReadForm, fill, read_form_of, split_values
+from querybuild.planning.reads.read_forms import Filled, ReadForm, SplitQuery, fill, read_form_of, split_values
 from querybuild.planning.rows import nodes
 from querybuild.query import Limits, Page, Query
 from querybuild.shortcuts import Knows
@@ -74,8 +74,8 @@ class ReadShape(msgspec.Struct, frozen=True):
 
 
 class PreparedRead(msgspec.Struct, frozen=True, eq=False):
-    """A read that is ready to run, but for the id of its path and the values of its context. filters: those of the
-    request."""
+    """A read that is ready to run, but for the id of its path and the values of its context. It is cached by its query
+    string as it was sent. filters: those of the request."""
 
     page: Page
     queries: PageQueries
@@ -116,6 +116,7 @@ class KnownRead(msgspec.Struct, frozen=True, eq=False):
 class ReadCaches(msgspec.Struct, frozen=True, eq=False):
     """What was planned, by the form of the request. The names are those of the metrics."""
 
+    prepared_reads: SecondUseCache[PreparedRead]
     read_forms: BoundedCache[KnownRead]
 
 
@@ -133,7 +134,8 @@ class Reads:
         encoders: Encoders,
         make_cache: Callable[[], BoundedCache[Any]],
     ) -> None:
-        self.caches = ReadCaches(make_cache())
+        forms = make_cache()
+        self.caches = ReadCaches(SecondUseCache(forms.max_entries, forms.max_bytes), forms)
         self._limits = limits
         self._view = view
         self._unenforced_keys = unenforced_keys
@@ -143,7 +145,16 @@ class Reads:
 
     def prepare(self, shape: ReadShape, query_string: str, context: Context) -> PreparedRead:
         """Return the read of this query string. Raises ApiError, or Several, for its errors."""
-        split = split_values(query_string, self._limits) if CONTEXT.takes(context) else None
+        if not CONTEXT.takes(context):
+            return self._prepare(shape, query_string, context, None)
+        key = (shape, context.access, query_string)
+        prepared = self.caches.prepared_reads.get(key)
+        if prepared is None:
+            prepared = self._prepare(shape, query_string, context, split_values(query_string, self._limits))
+            self.caches.prepared_reads.put(key, prepared, _read_weight(query_string))
+        return prepared
+
+    def _prepare(self, shape: ReadShape, query_string: str, context: Context, split: SplitQuery | None) -> PreparedRead:
         key = None if split is None else (shape, context.access, split.key)
         known = None if key is None else self.caches.read_forms.get(key)
         if known is not None and split is not None and (filled := fill(known.form, split)) is not None:

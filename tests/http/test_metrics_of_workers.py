@@ -78,7 +78,7 @@ def test_sums(database_url: str) -> None:
         process.send_signal(signal.SIGHUP)
         found = port.until(lambda found: set(found["worker_generation"].values()) == {2} and found[COUNT][LISTS] >= 25)
         assert (found[COUNT][LISTS], found["workers"][()], found["workers_ended_total"][()]) == (25, 2, 1)
-        assert found["cache_misses_total"][("read_forms",)] >= 1
+        assert found["cache_misses_total"][("prepared_reads",)] >= 1
 
 
 @contextmanager

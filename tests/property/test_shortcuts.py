@@ -71,8 +71,8 @@ def test_lists(pair: Pair, data: DataObject) -> None:
         pairs.append(("include", ",".join(data.draw(includes(pair.catalog, resource)))))
     pairs += data.draw(pages)
     target = f"{resource.path}?{urlencode(pairs, quote_via=quote)}".encode()
-    # The second time the form is known.
-    for _ in range(2):
+    # The second time the form is known, and the third time the whole text.
+    for _ in range(3):
         pair.check(target)
 
 

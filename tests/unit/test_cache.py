@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from querybuild.cache import BoundedCache
+from querybuild.cache import BoundedCache, SecondUseCache
 from querybuild.declarations.resource import Resource
 from querybuild.errors import SortError
 from server.engine import ANYBODY, Engine
@@ -91,6 +91,50 @@ def test_a_million_different_shapes() -> None:
     assert list(cache._entries) == list(range(1_000_000 - len(cache), 1_000_000))
 
 
+def test_a_key_is_kept_when_it_is_put_for_the_second_time() -> None:
+    cache: SecondUseCache[str] = SecondUseCache(2, 1000)
+    cache.put(0, "first", 7)
+    assert (cache.get(0), len(cache), cache.bytes) == (None, 0, 0)
+    cache.put(0, "second", 9)
+    assert (cache.get(0), len(cache), cache.bytes) == ("second", 1, 9)
+    assert (cache.hits, cache.misses) == (1, 1)
+
+
+def test_keys_that_are_put_once_evict_nothing_and_take_little_memory() -> None:
+    cache: SecondUseCache[str] = SecondUseCache(100, 1000)
+    for key in (0, 0, 1, 1):
+        cache.put(key, "x", 1)
+    tracemalloc.start()
+    for key in range(2, 100_000):
+        cache.put(key, "x", 1)
+    taken = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert kept(cache, 0, 1) == [0, 1]
+    assert (len(cache), cache.bytes) == (2, 2)
+    assert taken < 32_768, f"took {taken} bytes"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_kept"), [(0, 199, True), (0, 200, False), (99, 100, True), (99, 101, False)]
+)
+def test_a_key_is_remembered_for_at_least_as_many_others_as_there_may_be_entries(
+    before: int, after: int, is_kept: bool
+) -> None:
+    cache: SecondUseCache[str] = SecondUseCache(100, 1000)
+    others = [1000 + number for number in range(before + after)]
+    for key in (*others[:before], 0, *others[before:], 0):
+        cache.put(key, "x", 1)
+    assert kept(cache, 0) == ([0] if is_kept else [])
+
+
+def test_keys_that_are_put_twice_are_bounded_too() -> None:
+    cache: SecondUseCache[int] = SecondUseCache(10, 35)
+    for key in range(1000):
+        cache.put(key, key, 4)
+        cache.put(key, key, 4)
+    assert (list(cache._entries), cache.bytes) == (list(range(992, 1000)), 32)
+
+
 def read(engine: Engine, resource: Resource, query: str) -> PreparedRead:
     return engine.reads.prepare(ReadShape("collection", resource, accepts=ON_MANY), query, ANYBODY)
 
@@ -130,7 +174,7 @@ def test_full_caches_do_not_grow() -> None:
     after = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert (
-        len(engine.caches["read_forms"]),
+        len(engine.caches["prepared_reads"]),
         len(engine.caches["compiled_reads"]),
         len(engine.caches["compiled_writes"]),
     ) == (20, 20, 4)
@@ -162,7 +206,7 @@ def test_the_assumed_size_of_entries_is_close_to_their_real_size(query: Callable
     gc.collect()
     taken = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    caches = engine.caches["compiled_reads"], engine.caches["read_forms"]
+    caches = engine.caches["prepared_reads"], engine.caches["compiled_reads"], engine.caches["read_forms"]
     counted = sum(cache.bytes for cache in caches)
     assert counted > 0.75 * taken, f"{counted} bytes counted, {taken} taken"
 
@@ -174,6 +218,23 @@ def test_one_shape_is_compiled_once() -> None:
     assert (engine.caches["compiled_reads"].misses, engine.caches["compiled_reads"].hits) == (1, 0)
     assert (engine.caches["read_forms"].misses, engine.caches["read_forms"].hits) == (1, 99)
     assert [prepared.values for prepared in reads[:2]] == [(0, 5), (1, 5)]
+    assert len(engine.caches["prepared_reads"]) == 0
+
+
+def test_a_query_string_that_was_sent_twice_is_not_even_parsed() -> None:
+    engine = Engine(Settings(), CATALOG, LiveSchema())
+    reads = [read(engine, ARTICLE, "filter[pages]=7&page[size]=5") for _ in range(4)]
+    assert [prepared is reads[1] for prepared in reads] == [False, True, True, True]
+    assert (engine.caches["prepared_reads"].misses, engine.caches["prepared_reads"].hits) == (2, 2)
+
+
+def test_query_strings_that_occur_once_evict_none_that_occurred_twice() -> None:
+    engine = Engine(Settings(statement_cache_entries=20), CATALOG, LiveSchema())
+    for _ in range(2):
+        useful = read(engine, ARTICLE, "filter[pages]=7")
+    for number in range(1000):
+        read(engine, ARTICLE, f"filter[title]={number}")
+    assert read(engine, ARTICLE, "filter[pages]=7") is useful
 
 
 def test_a_refused_request_is_not_cached() -> None:
@@ -181,4 +242,4 @@ def test_a_refused_request_is_not_cached() -> None:
     for _ in range(3):
         with pytest.raises(SortError):
             read(engine, ARTICLE, "sort=nope")
-    assert len(engine.caches["read_forms"]) == 0
+    assert len(engine.caches["prepared_reads"]) == 0
