@@ -266,7 +266,7 @@ def running(
 def _announced_port(process: subprocess.Popen[str]) -> int:
     assert process.stdout is not None
     for line in process.stdout:
-        if found := re.search(r"is ready on http://\S+?:(\d+)\b", line):
+        if found := re.search(r"is ready on http://\S+:(\d+)", line):
             return int(found[1])
     raise StartFailed(f"{' '.join(map(str, process.args))} ended before it was ready")  # type: ignore[arg-type]
 

@@ -27,8 +27,8 @@ def port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
-def announced_port(lines: Iterable[str]) -> int:
-    """Return the port on which the server answers. lines: its output. Fails if it ended before it was ready."""
+def announced_address(lines: Iterable[str]) -> str:
+    """Return the address on which the server answers. lines: its output. Fails if it ended before it was ready."""
     address = address_in(lines)
     assert address is not None, "the server ended before it was ready"
-    return port_of(address)
+    return address

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ready import address_in
+from tests.ready import announced_address
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -48,9 +48,7 @@ def server() -> Iterator[str]:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             try:
-                address = address_in(process.stdout)
-                assert address is not None, "the server ended before it was ready"
-                yield address
+                yield announced_address(process.stdout)
             finally:
                 process.terminate()
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.test_clients import HERE, ROOT, node, passes, server
-from tests.ready import address_in
+from tests.ready import announced_address
 
 __all__ = ["node", "server"]
 
@@ -80,9 +80,7 @@ def guarded_server() -> Iterator[tuple[str, str]]:
         with subprocess.Popen((waterspout, "serve", *flags), cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             try:
-                address = address_in(process.stdout)
-                assert address is not None, "the server ended before it was ready"
-                yield address, token
+                yield announced_address(process.stdout), token
             finally:
                 process.terminate()
 

@@ -19,7 +19,7 @@ from tests.http.conftest import MEDIA_TYPE, Api
 from tests.http.people import ADA, create_household, document, linked, of, one
 from tests.http.test_snapshot import agree
 from tests.http.wire import Wire, connected
-from tests.ready import announced_port
+from tests.ready import announced_address, port_of
 from tests.waiting import until
 
 CLIENTS = 200
@@ -53,7 +53,7 @@ def program(database_url: str) -> Iterator[subprocess.Popen[str]]:
 
 async def test_two_hundred_clients(program: subprocess.Popen[str], api: Api) -> None:
     assert program.stdout is not None
-    port = announced_port(program.stdout)
+    port = port_of(announced_address(program.stdout))
     for statement in ROWS.split(";")[:-1]:
         await api.sql(statement)
     server = psutil.Process(program.pid)

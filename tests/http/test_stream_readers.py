@@ -24,7 +24,7 @@ from tests.http.conftest import Api, Start
 from tests.http.expected import error
 from tests.http.operating import locked
 from tests.http.streams import Reader, create_many, reading, small_batches, until_sessions
-from tests.ready import announced_port
+from tests.ready import announced_address, port_of
 from waterspout import INT, Attribute
 
 __all__ = ["small_batches"]
@@ -342,7 +342,7 @@ def program(database_url: str) -> Iterator[subprocess.Popen[str]]:
 async def test_memory(program: subprocess.Popen[str], api: Api) -> None:
     await create_many(api, 40_000, 60_000)
     assert program.stdout is not None
-    port, server = announced_port(program.stdout), psutil.Process(program.pid)
+    port, server = port_of(announced_address(program.stdout)), psutil.Process(program.pid)
     async with reading(port) as reader:
         await reader.ask("/users?page[size]=1&include=computers")
         before = most = server.memory_info().rss
