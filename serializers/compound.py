@@ -41,6 +41,11 @@ class Level(msgspec.Struct, gc=False):
     linked: tuple[str, ...]
     linkage: list[Linkage]
 
+    def part(self, rows: slice) -> Level:
+        """Return the level with only these of its rows."""
+        ids = None if self.ids is None else self.ids[rows]
+        return Level(self.node, self.rows[rows], ids, self.linked, [column[rows] for column in self.linkage])
+
 
 class Children(msgspec.Struct, gc=False):
     """The other end of a relationship: its linkage, and the related rows in the order of the linkage."""

@@ -104,6 +104,12 @@ class ResourceEncoder:
         return lines if len(lines) == len(rows) else [_ENCODER.encode(one) for one in structs]
 
 
+def values_of(node: Node) -> Callable[[Sequence[Row]], Iterator[list[Any]]]:
+    """Return a function that yields the shown attribute values of rows, for any encoder."""
+    values = _values_of(node)
+    return values if values is not None else lambda rows: _in_row_order(rows, len(node.attributes))
+
+
 def _values_of(node: Node) -> Callable[[Sequence[Row]], Iterator[list[Any]]] | None:
     """Return a function that yields the shown attribute values of rows, or None if the rows already have them."""
     shown = [(index, one.type.shown) for index, one in enumerate(node.attributes) if one.type.shown is not None]

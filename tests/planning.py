@@ -22,6 +22,7 @@ from querybuild.query import Change, Limits, LinkMode, Query
 from serializers import pointers
 from serializers.decode import decode_linkage_document, decode_resource_document, with_id
 from serializers.encode import DocumentEncoder
+from serializers.json_api import JsonApiEncoder
 from serializers.objects import Meta
 from tests.catalog import CATALOG
 
@@ -134,7 +135,7 @@ Rows = list[list[tuple[Any, ...]]]
 def encoded(planned: PlannedRead, rows: Rows, base_url: str = "", meta: Meta | None = None) -> bytes:
     """Encode the document of a plan whose nodes have these rows (in pre-order). A row is a tuple in the plan's order:
     id, attributes, keys, and at the end the parent's id if the key is not in the parent's row."""
-    return DocumentEncoder(planned.plan, base_url).encode(rows, {"self": "/x"}, meta)
+    return DocumentEncoder(planned.plan, JsonApiEncoder(planned.plan, base_url)).encode(rows, {"self": "/x"}, meta)
 
 
 def document(planned: PlannedRead, rows: Rows, base_url: str = "") -> Any:

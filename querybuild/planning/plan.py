@@ -250,6 +250,10 @@ class Node(msgspec.Struct, frozen=True, cache_hash=True):
         assert branch.node.rows.pair is not None
         return 1 + len(self.read) + self.keys.index(branch.node.rows.pair[0])
 
+    def has_columns_of(self, other: Node) -> bool:
+        """Return whether its rows have the same columns."""
+        return (self.read, self.keys) == (other.read, other.keys)
+
     @property
     def width(self) -> int:
         """The number of columns in a row, without those of the parent and of computed attributes."""

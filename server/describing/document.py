@@ -13,6 +13,7 @@ from querybuild.declarations.resource import Resource
 from querybuild.declarations.values import JsonSchema
 from querybuild.planning.context import Context
 from querybuild.principal import ANONYMOUS
+from serializers.json_api import MEDIA_TYPE
 from serializers.openapi.api import Api, ref
 from serializers.openapi.atomic import atomic_schemas
 from serializers.openapi.documents import MESSAGE, ROOT, document_schemas
@@ -22,7 +23,6 @@ from server.describing.functions import function_paths
 from server.describing.operations import OPERATIONS, Describer, Paths, operations
 from server.describing.responses import HEADERS, Operation, response
 from server.engine import Engine
-from server.http.negotiation import MEDIA_TYPE
 from server.routes import TABLE, Shape
 
 VERSION = "3.1.0"

@@ -7,12 +7,12 @@ from querybuild.declarations.function import ARGUMENT, RESULT, Function
 from querybuild.declarations.resource import Attribute
 from querybuild.declarations.types import JSON, JSONB
 from querybuild.declarations.values import JsonSchema
+from serializers.json_api import MEDIA_TYPE
 from serializers.openapi.api import Api, component, ref
 from serializers.openapi.attributes import written_schema
 from serializers.openapi.parameters import parameter_refs
 from server.describing.operations import Describer, Paths
 from server.describing.responses import Operation, response
-from server.http.negotiation import MEDIA_TYPE
 from server.routes import TABLE, Method, Shape
 
 _VALUE: JsonSchema = {

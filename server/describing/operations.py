@@ -4,13 +4,14 @@ media types come from there; here are only the names of operations, their docume
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from querybuild.declarations.access import Action
 from querybuild.declarations.resource import Relationship, Resource, ToOne
 from querybuild.declarations.values import JsonSchema
+from serializers.json_api import MEDIA_TYPE
 from serializers.links import quote_segment
 from serializers.openapi.api import Api, Schemas, component, ref
 from serializers.openapi.atomic import OPERATIONS as ATOMIC
@@ -24,7 +25,7 @@ from serializers.openapi.documents import (
 )
 from serializers.openapi.parameters import id_parameter, parameter_refs
 from server.describing.responses import Operation, Refusals, response
-from server.http.negotiation import EXTENDED, MEDIA_TYPE
+from server.http.negotiation import EXTENDED, MediaType
 from server.routes import TABLE, WRITES, Method, Route, Shape, methods_of
 
 Paths = dict[str, JsonSchema]
@@ -163,7 +164,7 @@ class Describer:
         if purpose.sends:
             found["requestBody"] = ref(self._body(purpose, subject, relationship), "requestBodies")
         described = Operation(row, has_id=route.shape is not Shape.COLLECTION, is_open=self.is_open)
-        found["responses"] = self._done(purpose, shown) | self.refusals.of(described)
+        found["responses"] = self._done(purpose, shown, row.answers[1:]) | self.refusals.of(described)
         return found | self.security(has_public=(subject.type, purpose.action) not in self.refused)
 
     def _body(self, purpose: Purpose, subject: Resource, relationship: Relationship | None) -> str:
@@ -190,13 +191,15 @@ class Describer:
         other = None if relationship is None else self.api.catalog.other_side(relationship)
         return other.name if isinstance(other, ToOne) and other.is_required else ""
 
-    def _done(self, purpose: Purpose, shown: Resource) -> JsonSchema:
-        """Return the answers without errors."""
+    def _done(self, purpose: Purpose, shown: Resource, others: Sequence[MediaType]) -> JsonSchema:
+        """Return the answers without errors. others: the media types besides that of JSON:API."""
         status = 201 if purpose.name == "create" else 200
         name = component(shown.type, "created" if status == 201 else purpose.answer) if purpose.answer else MESSAGE
         document = ref(component(shown.type, purpose.answer)) if purpose.answer else ref(MESSAGE)
         headers = ["Location"] if status == 201 and "detail" in shown.methods else []
-        self.answers.setdefault(name, response(status, {MEDIA_TYPE: document}, headers))
+        name = ".".join([name, *[one.name.rpartition("/")[2] for one in others]])
+        content = {MEDIA_TYPE: document} | {one.name: {"type": "string"} for one in others}
+        self.answers.setdefault(name, response(status, content, headers))
         found = {str(status): ref(name, "responses")}
         # The rows that are written may be rows that may not be read.
         if purpose.action == "update" and purpose.answer and not self.is_open:

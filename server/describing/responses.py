@@ -10,10 +10,11 @@ import msgspec
 
 from querybuild import errors as query_errors
 from querybuild.declarations.values import JsonSchema
+from serializers.json_api import MEDIA_TYPE
 from serializers.openapi.api import Schemas, ref
 from serializers.openapi.documents import ERRORS as ERROR_DOCUMENT
 from server import errors
-from server.http.negotiation import EXTENDED, MEDIA_TYPE
+from server.http.negotiation import EXTENDED
 from server.routes import Method
 
 HEADERS: Schemas = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -28,6 +27,7 @@ from querybuild.planning.rows import (
     with_computed,
 )
 from serializers.errors import AnswerTooLarge
+from serializers.json_api import JSON_API
 from server.engine import Engine
 from server.errors import AmbiguousIds, TooManyIncluded, TooManyRows
 from server.execution.arguments import Arguments
@@ -41,8 +41,9 @@ from server.preparing.reads import PreparedRead, ReadShape
 
 log = logging.getLogger("server")
 
+
 FIRST_INCLUDED = 5000
-"""How many included rows an answer without pages may have. With more rows it is streamed."""
+"""How many included rows a list without pages may have that is not streamed."""
 
 
 class ReadResult(msgspec.Struct, frozen=True):
@@ -50,8 +51,7 @@ class ReadResult(msgspec.Struct, frozen=True):
 
     rows: for each node, in pre-order.
     total: None if it was not requested. is_estimated: whether the total is PostgreSQL's estimate.
-    has_more: whether there are rows after this page. Without pages: whether all rows must be streamed. Then `rows` is
-        empty.
+    has_more: whether there are rows after this page.
     received_bytes: how much PostgreSQL sent.
     """
 
@@ -67,10 +67,6 @@ class ReadResult(msgspec.Struct, frozen=True):
         return sum(map(len, self.rows))
 
 
-_MUST_STREAM = ReadResult([], None, False, True)
-"""The result of a read that is too large to be sent as a whole."""
-
-
 async def execute_read(database: Database, read: PreparedRead, sent: Arguments, engine: Engine) -> ReadResult:
     """Execute a read in one snapshot. A transaction is only used if the read needs more than one statement.
 
@@ -78,28 +74,40 @@ async def execute_read(database: Database, read: PreparedRead, sent: Arguments, 
     """
     if read.cursor_parent is not None:
         _check_cursor(read, sent)
-    result, is_first, timeout_seconds = None, read.may_be_streamed, engine.reads.timeout_of(read)
+    result, timeout_seconds = None, engine.reads.timeout_of(read)
     try:
         if read.plan.is_single_statement:
             result = await database.read(
-                lambda connection: run_read(connection, read, sent, engine, is_snapshot=False, is_first=is_first),
+                lambda connection: run_read(connection, read, sent, engine, is_snapshot=False),
                 is_snapshot=False,
                 timeout_seconds=timeout_seconds,
             )
         if result is None:
             result = await database.read(
-                lambda connection: run_read(connection, read, sent, engine, is_first=is_first),
+                lambda connection: run_read(connection, read, sent, engine),
                 is_snapshot=True,
                 timeout_seconds=timeout_seconds,
             )
-    except AnswerTooLarge:
-        if not is_first:
-            raise
-        return _MUST_STREAM
     except OF_ROWS as error:
         raise_impossible(error, read)
     assert result is not None
     return result
+
+
+async def execute_short(database: Database, read: PreparedRead, sent: Arguments, engine: Engine) -> ReadResult | None:
+    """Execute the read of a list without pages. None: there are too many rows for a whole document. Raises like
+    `execute_read`."""
+    try:
+        found = await database.read(
+            lambda connection: read_first(connection, read, sent, engine),
+            is_snapshot=True,
+            timeout_seconds=engine.reads.timeout_of(read),
+        )
+    except AnswerTooLarge:
+        return None
+    except OF_ROWS as error:
+        raise_impossible(error, read)
+    return found if isinstance(found, ReadResult) else None
 
 
 async def run_read(
@@ -109,19 +117,16 @@ async def run_read(
     engine: Engine,
     *,
     is_snapshot: bool = True,
-    is_first: bool = False,
 ) -> ReadResult | None:
     """Run the statements of a read. is_snapshot: False if only one statement may run. Then the result is None if this
-    is not enough. is_first: only the first rows of a read without pages are read. Raises like `execute_read`."""
+    is not enough. Raises like `execute_read`."""
     plan, page = read.plan, read.page
     with connection.limit_received(engine.settings.max_answer_bytes) as meter:
         try:
-            primary, united = await _primary(connection, read, sent, engine, is_first=is_first)
+            primary, united = await _primary(connection, read, sent, engine)
             if read.ready.unenforced_keys:
-                _check_ids(read, None, primary)
+                check_ids(read, None, primary)
             rows, has_more = _page(primary, read, engine)
-            if is_first and len(rows) == plan.first_rows:
-                return _MUST_STREAM
             if not rows and not is_snapshot and (plan.scope is not None or page.offset or plan.rows.keyset is not None):
                 return None
             total = await _total(connection, read, sent, rows, has_more)
@@ -134,22 +139,41 @@ async def run_read(
             await check_parent(connection, read, sent)
         found: list[Sequence[Row]] = [rows]
         if plan.node.branches or plan.includes_primary:
-            limit = min(engine.limits.max_included, FIRST_INCLUDED if is_first else sys.maxsize)
-            try:
-                found = await read_branches(connection, read, sent, rows, united, limit)
-            except TooManyIncluded:
-                if is_first:
-                    return _MUST_STREAM
-                raise
+            found = await read_branches(connection, read, sent, rows, united, engine.limits.max_included)
         return _result(read, found, total, has_more, meter.received_bytes)
 
 
+async def read_first(
+    connection: Connection, read: PreparedRead, sent: Arguments, engine: Engine
+) -> ReadResult | Sequence[Row]:
+    """Read a list without pages in its snapshot, if it is short. Otherwise return its first rows. Raises like
+    `execute_read`; AnswerTooLarge: the rows are few, but large."""
+    statement = read.ready.statements.first
+    # One received byte becomes at most six bytes of the document.
+    with connection.limit_received(engine.settings.max_answer_bytes // 6) as meter:
+        try:
+            rows = await connection.fetch(statement.sql, *sent.of(statement))
+            if len(rows) == read.plan.first_rows:
+                return rows
+            _page(rows, read, engine)
+        except (*REFUSED, *PARSED, UNSUPPORTED, COLLATIONS_DIFFER) as error:
+            raise_refusal(error, read, sent.path)
+        if not rows and read.plan.scope is not None:
+            await check_parent(connection, read, sent)
+        limit = min(engine.limits.max_included, FIRST_INCLUDED)
+        try:
+            found = await read_branches(connection, read, sent, rows, (), limit)
+        except TooManyIncluded:
+            return rows
+        total = None if read.page.total == "none" else len(rows)
+        return _result(read, found, total, has_more=False, received_bytes=meter.received_bytes)
+
+
 async def _primary(
-    connection: Connection, read: PreparedRead, sent: Arguments, engine: Engine, *, is_first: bool
+    connection: Connection, read: PreparedRead, sent: Arguments, engine: Engine
 ) -> tuple[Sequence[Row], Sequence[Row]]:
     """Return the primary rows, and those of the branch that the same statement reads."""
-    statements, branch = read.ready.statements, read.plan.united
-    statement = statements.first if is_first else statements.primary
+    statement, branch = read.ready.statements.primary, read.plan.united
     values = sent.of(statement)
     if branch is None:
         return await connection.fetch(statement.sql, *values), ()
@@ -233,7 +257,7 @@ async def check_size(read: PreparedRead, result: ReadResult, engine: Engine) -> 
     max_bytes = engine.settings.max_answer_bytes
     is_small = 6 * result.received_bytes < max_bytes and engine.has_room_for_rows
     if not is_small or read.ready.has_computed:
-        document = read.ready.encoder.document(result.rows, {}, None, result.received_bytes, max_bytes)
+        document = read.ready.encoders.of(JSON_API).document(result.rows, {}, None, result.received_bytes, max_bytes)
         if not isinstance(document, bytes):
             await run_steps(document)
 
@@ -241,7 +265,7 @@ async def check_size(read: PreparedRead, result: ReadResult, engine: Engine) -> 
 def _computed(read: PreparedRead, rows: list[Sequence[Row]]) -> list[Sequence[Row]]:
     if read.ready.unenforced_keys:
         for (_, branch), node_rows in zip(nodes(read.plan.node), rows, strict=True):
-            _check_ids(read, branch, node_rows)
+            check_ids(read, branch, node_rows)
     if not read.ready.has_computed:
         return rows
     return [with_computed(node, node_rows) for (node, _), node_rows in zip(nodes(read.plan.node), rows, strict=True)]
@@ -275,7 +299,7 @@ def ambiguous_ids(read: PreparedRead, id_value: object) -> AmbiguousIds:
     return AmbiguousIds(f"{what} where {names} is read. {advice}")
 
 
-def _check_ids(read: PreparedRead, branch: Branch | None, rows: Sequence[Row]) -> None:
+def check_ids(read: PreparedRead, branch: Branch | None, rows: Sequence[Row]) -> None:
     """Check that ids are unique. branch: the branch of the rows. With a link table, a row may occur once for each
     parent. Raises AmbiguousIds."""
     parent_position = 0

@@ -1,6 +1,6 @@
-"""Streams a document: it is sent while its rows are read. What comes in: the statements of its parts, and a connection
-inside a snapshot. What goes out: pieces of the document. Each takes a few milliseconds, and is created when the piece
-before it was sent.
+"""Streams a document: it is sent while its rows are read. What comes in: the statements of its parts, the first rows,
+and a connection inside a snapshot. What goes out: pieces of the document. Each takes a few milliseconds, and is created
+when the piece before it was sent.
 
 It must not know: SQL text, HTTP.
 """
@@ -22,13 +22,13 @@ from serializers.objects import Meta
 from serializers.streams import BatchEncoder, Linked
 from server.engine import Engine
 from server.execution.arguments import Arguments
-from server.execution.execute import ambiguous_ids, too_many_rows
+from server.execution.execute import ambiguous_ids, check_ids, too_many_rows
 from server.execution.included import too_many_included
 from server.execution.read_refusals import raise_refusal
 from server.postgres.connection import Connection, is_open
 from server.postgres.driver_errors import COLLATIONS_DIFFER, PARSED, REFUSED, UNSUPPORTED
 from server.postgres.wire.meter import ReceivedMeter
-from server.preparing.reads import PreparedStream
+from server.preparing.reads import PreparedRead, PreparedStream
 
 BATCH_ROWS = 500
 """The maximal number of rows in a batch. A piece shows all rows of a batch, or fewer if linkage is read for them."""
@@ -55,9 +55,16 @@ class PartReader:
     again, with fewer rows. A savepoint keeps the snapshot."""
 
     def __init__(
-        self, connection: Connection, part: Part, encode: BatchEncoder, max_bytes: int, sent: Arguments
+        self,
+        connection: Connection,
+        read: PreparedRead,
+        part: Part,
+        encode: BatchEncoder,
+        max_bytes: int,
+        sent: Arguments,
     ) -> None:
         self._connection = connection
+        self._read = read
         self._sent = sent
         self._part = part
         self._encode = encode
@@ -72,12 +79,19 @@ class PartReader:
         self._size = BATCH_ROWS if not any(part.linkage) else 1
         self.count = 0
 
-    async def open(self) -> None:
-        """Open the portal."""
+    def take(self, rows: Sequence[Row]) -> None:
+        """Take the first rows, which were read already."""
+        self._rows = rows
+
+    async def _open(self) -> Portal:
+        """Return a portal at the first row that was not shown."""
         statement = self._part.rows
         # Not cached: asyncpg would not notice that a migration has made a cached statement stale.
         prepared = await self._connection.prepare(statement.sql)
-        self._portal = await prepared.cursor(*self._sent.of(statement))
+        portal = await prepared.cursor(*self._sent.of(statement))
+        if self.count:
+            await portal.forward(self.count)
+        return portal
 
     async def next(self) -> bytes:
         """Return the next resource objects, with commas between them. Empty at the end. Raises AnswerTooLarge if one
@@ -88,7 +102,7 @@ class PartReader:
             except AnswerTooLarge:
                 if self._fetched_rows == 1 or not is_open(self._connection):
                     raise answer_too_large(self._max_bytes) from None
-                await self._reopen()
+                await self._divide()
 
     async def _piece(self) -> bytes:
         if self._ahead is not None:
@@ -115,7 +129,8 @@ class PartReader:
         return self._connection.limit_received(self._max_bytes if self._fetched_rows == 1 else self._max_bytes // 4)
 
     async def _fetch_rows(self) -> None:
-        assert self._portal is not None
+        if self._portal is None:
+            self._portal = await self._open()
         begin = time.perf_counter()
         with self._limit_received() as meter:
             self._rows = await self._portal.fetch(self._fetched_rows)
@@ -125,16 +140,12 @@ class PartReader:
         self._size = min(self._size, rows_for_bytes)
         self._fetched_rows = min(self._max_rows, rows_for_bytes, 4 * self._fetched_rows)
 
-    async def _reopen(self) -> None:
-        """Open a new portal at the first row that was not shown, and make batches smaller."""
+    async def _divide(self) -> None:
+        """Make batches smaller. A new portal begins at the first row that was not shown."""
         await self._connection.execute(f"ROLLBACK TO SAVEPOINT {SAVEPOINT}")
         self._max_rows = self._fetched_rows = max(1, self._fetched_rows // BATCH_DIVISOR)
         self._size = min(self._size, self._max_rows)
-        self._rows, self._ahead, self._is_last = (), None, False
-        await self.open()
-        assert self._portal is not None
-        if self.count:
-            await self._portal.forward(self.count)
+        self._rows, self._ahead, self._portal, self._is_last = (), None, None, False
 
     async def _linked(self, rows: Sequence[Row]) -> list[set[Any] | None]:
         """Return for each branch the ids of the rows that show its linkage. None if all rows show it."""
@@ -154,6 +165,8 @@ class PartReader:
                 showing = rows if ids is None else [row for row in rows if row[0] in ids]
                 if keys := branch_keys(node, branch, showing):
                     children = await self._connection.fetch(statement.sql, *self._sent.of(statement, keys=keys))
+                if self._read.ready.unenforced_keys:
+                    check_ids(self._read, branch, children)
             found.append(children)
         return found
 
@@ -171,17 +184,25 @@ class PartReader:
 class Stream:
     """A document that is being sent."""
 
-    def __init__(self, connection: Connection, stream: PreparedStream, sent: Arguments, engine: Engine) -> None:
+    def __init__(
+        self, connection: Connection, stream: PreparedStream, sent: Arguments, engine: Engine, first: Sequence[Row]
+    ) -> None:
+        """first: the first primary rows, as the plan reads them."""
         self._connection = connection
         self._read = stream.read
         self._sent = sent
         self._limits = engine.limits
         self._statements = stream.statements
-        self._encoder = stream.encoder
+        self._encoder = stream.encoder.encoder
+        # What the next piece begins with.
+        self._before = b""
+        self._shown = self._statements.parts[: len(stream.encoder.parts)]
         self._data, *self._included = [
-            PartReader(connection, part, encode, engine.settings.max_answer_bytes, sent)
-            for part, encode in zip(self._statements.parts, self._encoder.parts, strict=True)
+            PartReader(connection, stream.read, part, encode, engine.settings.max_answer_bytes, sent)
+            for part, encode in zip(self._shown, stream.encoder.parts, strict=True)
         ]
+        if self._statements.data.node.has_columns_of(stream.read.plan.node):
+            self._data.take(first)
 
     @property
     def count(self) -> int:
@@ -199,38 +220,35 @@ class Stream:
             await self._check_rows()
             await self._check_included()
             await self._connection.execute(f"SAVEPOINT {SAVEPOINT}")
-            await self._data.open()
+            self._before = self._encoder.comma
             return self._encoder.head + await self._data.next()
         except (*REFUSED, *PARSED, UNSUPPORTED, COLLATIONS_DIFFER) as error:
             raise_refusal(error, self._read, self._sent.path)
 
     async def send_rest(self, send: Send) -> None:
         """Send the pieces after the first, up to the end of the last resource."""
-        await self._send_rest(self._data, send, b",")
-        await send(self._encoder.between)
-        comma = b""
+        await self._send_rest(self._data, send)
+        self._before = self._encoder.between
         for reader in self._included:
-            await reader.open()
-            await self._send_rest(reader, send, comma)
-            comma = b"," if reader.count else comma
+            await self._send_rest(reader, send)
 
-    async def _send_rest(self, reader: PartReader, send: Send, comma: bytes) -> None:
-        """Send the rest of the stream. comma: what the next piece begins with."""
+    async def _send_rest(self, reader: PartReader, send: Send) -> None:
         reader.reads_ahead = True
         try:
             while piece := await reader.next():
-                await send(comma + piece)
-                comma = b","
+                await send(self._before + piece)
+                self._before = self._encoder.comma
         finally:
             await reader.stop()
         await reader.close()
 
     def tail(self, links: dict[str, str], meta: Meta) -> bytes:
         """Return the end of the document."""
-        return self._encoder.tail(links, meta)
+        before = b"" if self._before == self._encoder.comma else self._before
+        return before + self._encoder.tail(links, meta)
 
     async def _check_ids(self) -> None:
-        for part in self._statements.parts:
+        for part in self._shown:
             statement = part.ambiguous
             if (row := await self._connection.fetchrow(statement.sql, *self._sent.of(statement))) is not None:
                 raise ambiguous_ids(self._read, row[0])
@@ -242,7 +260,7 @@ class Stream:
 
     async def _check_included(self) -> None:
         room = self._limits.max_included
-        if await self._is_within_bounds(room):
+        if not self._included or await self._is_within_bounds(room):
             return
         for part in self._statements.included:
             room -= await self._count(part, room + 1)
@@ -251,8 +269,7 @@ class Stream:
 
     async def _is_within_bounds(self, room: int) -> bool:
         """Return whether the tables of the included resources are so small that the rows need not be counted."""
-        if self._statements.bounds is None:
-            return True
+        assert self._statements.bounds is not None
         bounds = [row[0] for row in await self._connection.fetch(self._statements.bounds.sql)]
         return all(bound is not None for bound in bounds) and sum(bounds) <= room
 

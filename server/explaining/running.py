@@ -21,7 +21,7 @@ from asyncpg.connection import LoggedQuery
 from querybuild.errors import ApiError, raise_as, release_frames, resource_not_found
 from querybuild.planning.rows import nodes
 from server.engine import Engine
-from server.execution.execute import execute_read
+from server.execution.execute import execute_read, execute_short
 from server.explaining.requested import RequestedRead
 from server.postgres.connection import Connection
 from server.postgres.database import Database
@@ -158,11 +158,11 @@ async def _run(
     connection.add_query_logger(note)
     error: Exception | None = None
     prepared, is_stream = requested.prepared, False
-    read = translate_refusals(role, execute_read)
+    read = translate_refusals(role, execute_short if prepared.may_be_streamed else execute_read)
     try:
         result = await read(_OneConnection(connection), prepared, requested.sent, engine)
-        is_stream = result.has_more and prepared.may_be_streamed
-        if not (is_stream or result.rows[0] or prepared.plan.is_collection or prepared.plan.scope):
+        is_stream = result is None
+        if not (result is None or result.rows[0] or prepared.plan.is_collection or prepared.plan.scope):
             error = resource_not_found(requested.shape.resource.type, requested.route.id)
     except (ApiError, asyncpg.PostgresError, asyncpg.InterfaceError, RuntimeError) as found:
         release_frames(found)

@@ -31,7 +31,7 @@ from server.errors import (
     answer,
 )
 from server.handlers.sending import Sending
-from server.http.negotiation import ANY, MediaType, check_accept, check_content_type
+from server.http.negotiation import ANY, JSON_API, MediaType, accepted_type, check_content_type
 from server.http.request import Request
 from server.http.target import is_too_long
 from server.limits.running import CancelScope, ClientGone, Running
@@ -54,9 +54,11 @@ log = logging.getLogger("server")
 
 @stream_request_body
 class Handler(Sending):
-    """The base of all handlers. applied_extensions: the URIs that the body has as `ext` of its media type."""
+    """The base of all handlers. applied_extensions: the URIs that the body has as `ext` of its media type. answer_type:
+    which media type of the route the client prefers."""
 
     applied_extensions: frozenset[str] = frozenset()
+    answer_type = JSON_API
     request: Request
     resource: Resource
     is_stream = False
@@ -125,7 +127,7 @@ class Handler(Sending):
         elif method is not OPTIONS:
             headers = self.request.headers.by_name
             if "Accept" in headers:
-                check_accept(", ".join(headers["Accept"]), method.answers)
+                self.answer_type = accepted_type(", ".join(headers["Accept"]), method.answers)
             if method.name in WRITES:
                 self.prepare_write()
 

@@ -14,10 +14,11 @@ from tornado.web import RequestHandler
 from querybuild.errors import Errors, raise_all, resource_not_found
 from querybuild.planning.context import Context, check_method
 from querybuild.query import Change
+from serializers.json_api import JSON_API
 from server.engine import Engine
 from server.errors import TooManyRows
 from server.execution.arguments import Arguments
-from server.execution.execute import execute_read
+from server.execution.execute import execute_read, execute_short
 from server.execution.writes.answers import Ids
 from server.execution.writes.writer import Writer
 from server.handlers.auditing import Target, check_audit, record_written, with_ids
@@ -78,14 +79,14 @@ class CustomHandler(Handler):
         prepared = self.engine.reads.prepare(shape, query, self.context)
         sent = Arguments(prepared.values, self.context.values, None if id is None else read_id(resource, id))
         database = self.database.acting_for(self.context.principal)
-        execute = translate_refusals(database.role, execute_read)
+        execute = translate_refusals(database.role, execute_short if prepared.may_be_streamed else execute_read)
         result = await self.cancel_scope.run(execute(database, prepared, sent, self.engine))
+        if result is None:
+            raise TooManyRows("There are too many rows for one read: read pages.")
         if id is not None and not result.rows[0]:
             raise resource_not_found(type_name, id)
-        if result.has_more and prepared.may_be_streamed:
-            raise TooManyRows("There are too many rows for one read: read pages.")
         meta = None if id is not None else page_meta(prepared.page, len(result.rows[0]), result.total)
-        found: dict[str, Any] = json.loads(prepared.ready.encoder.encode(result.rows, {}, meta))
+        found: dict[str, Any] = json.loads(prepared.ready.encoders.of(JSON_API).encode(result.rows, {}, meta))
         return found
 
     def write(self, chunk: str | bytes | dict[str, Any] | Change | list[Change]) -> Any:

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -16,24 +16,28 @@ import msgspec
 from tornado.iostream import StreamClosedError
 
 from querybuild.errors import SHOWN_CHARACTERS, ApiError, resource_not_found
+from querybuild.planning.rows import Row
 from querybuild.query import Page
-from serializers.encode import Document
+from serializers.encode import Document, DocumentEncoder
 from serializers.errors import AnswerTooLarge
 from serializers.links import cursor_links, page_count, page_links, with_query
 from serializers.objects import Meta
 from serializers.steps import ALONE, SHARED, Pace, Steps, release_rows
 from server.errors import StatementTimeout, TooManyStreams
 from server.execution.arguments import Arguments
-from server.execution.execute import ReadResult, cursors, execute_read, raise_impossible
+from server.execution.execute import ReadResult, cursors, execute_read, raise_impossible, read_first
 from server.execution.pacing import run_steps
 from server.execution.streams import Stream
 from server.handlers.pipeline import PipelineHandler
 from server.http import compression
+from server.http.negotiation import JSON_API
 from server.limits.running import ClientGone
 from server.observing.logs import one_line
 from server.postgres.connection import Connection
 from server.postgres.driver_errors import OF_ROWS
 from server.postgres.sharing.stream_slots import Reader
+from server.postgres.sharing.stream_turn import StreamTurn
+from server.postgres.time_limits import timed
 from server.preparing.reads import PreparedRead, ReadShape
 from server.routes import route_not_found
 
@@ -47,11 +51,13 @@ time."""
 
 
 class Reading(msgspec.Struct, frozen=True, eq=False):
-    """A read of this request. sent: the values for its statements."""
+    """A read of this request. sent: the values for its statements. links: returns the links of the document besides
+    `self` and the pages."""
 
     shape: ReadShape
     prepared: PreparedRead
     sent: Arguments
+    links: Callable[[], dict[str, str]] = dict
 
 
 class ReadingHandler(PipelineHandler):
@@ -61,58 +67,63 @@ class ReadingHandler(PipelineHandler):
     _reader: Reader
 
     async def answer_read(self, shape: ReadShape, links: Callable[[], dict[str, str]] = dict) -> None:
-        """Answer a GET with a document or a stream. links: returns the links of the document besides `self` and the
-        pages."""
+        """Answer a GET with a document or a stream. links: as for `Reading`."""
         if self.context.access.refused:
             self.engine.reads.check(shape, self.context)
         await self.run(
             lambda _: None if shape.kind == "collection" else self.path_id(shape.resource),
-            lambda path_id, _: self._plan_read(shape, path_id),
+            lambda path_id, _: self._plan_read(shape, path_id, links),
             self._execute_read,
-            lambda reading, result: self._encode_read(reading, result, links()),
+            self._encode_read,
         )
 
-    def _plan_read(self, shape: ReadShape, path_id: Any) -> Reading:
+    def _plan_read(self, shape: ReadShape, path_id: Any, links: Callable[[], dict[str, str]]) -> Reading:
         prepared = self.engine.reads.prepare(shape, self.request.query, self.context)
-        return Reading(shape, prepared, Arguments(prepared.values, self.context.values, path_id))
+        return Reading(shape, prepared, Arguments(prepared.values, self.context.values, path_id), links)
 
-    async def _execute_read(self, reading: Reading) -> ReadResult:
-        if reading.prepared.is_long:
+    async def _execute_read(self, reading: Reading) -> ReadResult | None:
+        """Return the rows. None: they are many, and have been sent in a stream."""
+        prepared = reading.prepared
+        if prepared.is_long:
             self._running.expect_long(self)
+        if prepared.may_be_streamed:
+            return await self._read_all(reading)
         try:
-            read = execute_read(self.database, reading.prepared, reading.sent, self.engine)
-            return await self.cancel_scope.run(read)
+            return await self.cancel_scope.run(execute_read(self.database, prepared, reading.sent, self.engine))
         except AnswerTooLarge as error:
-            error.parameter = _parameter_to_reduce(reading.prepared)
+            error.parameter = _parameter_to_reduce(prepared)
             raise
 
-    async def _encode_read(
-        self, reading: Reading, result: ReadResult, links: dict[str, str], *, parent: str | None = None
-    ) -> None:
-        """Send the document of a read, or a stream. parent: as for `document`."""
+    async def _encode_read(self, reading: Reading, result: ReadResult | None, *, parent: str | None = None) -> None:
+        """Send the document of a read. parent: as for `document`."""
         prepared = reading.prepared
-        if result.has_more and prepared.may_be_streamed:
-            await self._answer_stream(prepared, reading.sent, links)
+        if result is None:
+            await self._end_stream()
             return
         if reading.shape.kind == "resource" and not result.rows[0]:
             assert self.route is not None
             raise resource_not_found(reading.shape.resource.type, self.route.id)
         try:
             pace = ALONE if result.count <= SHARED.short_rows else await self._long_pace()
-            document = self.document(prepared, result, links, None, parent, self.engine.settings.max_answer_bytes, pace)
+            # The rows of a list without pages are limited already.
+            most = sys.maxsize if prepared.may_be_streamed else self.engine.settings.max_answer_bytes
+            document = self.document(prepared, result, reading.links(), None, parent, most, pace)
             pieces = None if isinstance(document, bytes) else await self._run_steps(document)
         except AnswerTooLarge as error:
-            if not prepared.may_be_streamed:
-                error.parameter = _parameter_to_reduce(prepared)
-                raise
-            await self._answer_stream(prepared, reading.sent, links)
-            return
-        self.tell_caches()
+            error.parameter = _parameter_to_reduce(prepared)
+            raise
+        self._tell_of_answer()
         if pieces is not None:
             await self.finish_pieces(pieces)
             await run_steps(release_rows(result.rows, pace.step_rows), self._is_waited_for)
         elif isinstance(document, bytes):
             self.finish_document(document)
+
+    def _tell_of_answer(self) -> None:
+        """Set the headers that say how the document is represented, and for whom it may be kept."""
+        self.tell_caches()
+        if self.answer_type is not JSON_API:
+            self.set_header("Content-Type", self.answer_type.name)
 
     async def _long_pace(self) -> Pace:
         """Return how long the steps of a long answer may take. If other requests have short answers, those that have
@@ -129,23 +140,38 @@ class ReadingHandler(PipelineHandler):
     def _is_waited_for(self) -> bool:
         return self._running.has_short
 
-    async def _answer_stream(self, prepared: PreparedRead, sent: Arguments, links: dict[str, str]) -> None:
-        stream = self.engine.reads.prepare_stream(prepared)
+    async def _read_all(self, reading: Reading) -> ReadResult | None:
+        """Read a list without pages. If it is long, read and send it in pieces, and return None."""
+        prepared, sent, engine = reading.prepared, reading.sent, self.engine
 
-        async def work(connection: Connection) -> None:
-            await self._send_stream(Stream(connection, stream, sent, self.engine), prepared, links)
+        async def work(connection: Connection, turn: StreamTurn) -> ReadResult | None:
+            try:
+                rows: Sequence[Row] = ()
+                if not turn.is_long:
+                    found = await self._read_first(connection, reading)
+                    if isinstance(found, ReadResult):
+                        return found
+                    rows = found
+                await turn.begin(connection)
+                self._running.streams += not self.is_stream
+                self.is_stream = True
+                stream = engine.reads.prepare_stream(prepared, self.answer_type.representation)
+                await self._send_stream(Stream(connection, stream, sent, engine, rows), reading)
+            except OF_ROWS as error:
+                raise_impossible(error, prepared)
+            return None
 
-        self.is_stream = True
-        self._running.streams += 1
         self._reader = Reader(self.client, partial(self.cancel_scope.cancel_with, _reader_too_slow))
         try:
-            streamed = self.database.stream(
+            done = self.database.read_all(
                 work,
                 self._reader,
                 is_begun=lambda: self._headers_written,
-                timeout_seconds=self.engine.reads.timeout_of(prepared),
+                # The resource of the path of an empty list is looked for by another statement.
+                is_single_statement=prepared.plan.is_single_statement and prepared.plan.scope is None,
+                timeout_seconds=engine.reads.timeout_of(prepared),
             )
-            await self.cancel_scope.run(self._with_timeout(streamed))
+            return await self.cancel_scope.run(self._with_timeout(done))
         except ClientGone:
             raise
         except Exception as error:
@@ -153,31 +179,33 @@ class ReadingHandler(PipelineHandler):
                 self._abort_stream(error)
             raise
         finally:
-            self._running.streams -= 1
-        await self._end_stream()
+            self._running.streams -= self.is_stream
 
-    async def _with_timeout(self, work: Awaitable[None]) -> None:
+    def _read_first(self, connection: Connection, reading: Reading) -> Awaitable[ReadResult | Sequence[Row]]:
+        engine = self.engine
+        first = partial(read_first, read=reading.prepared, sent=reading.sent, engine=engine)
+        seconds = engine.reads.timeout_of(reading.prepared)
+        return (first if seconds is None else timed(first, seconds))(connection)
+
+    async def _with_timeout(self, work: Awaitable[Result]) -> Result:
         try:
             async with asyncio.timeout(self.engine.settings.stream_seconds):
-                await work
+                return await work
         except TimeoutError as error:
             raise StatementTimeout("The answer took too long: request pages.") from error
 
-    async def _send_stream(self, stream: Stream, prepared: PreparedRead, links: dict[str, str]) -> None:
-        try:
-            first = await stream.begin()
-            self._begin_stream()
-            await self._send(first)
-            if self.request.method != "HEAD":
-                await stream.send_rest(self._send)
-                await self._send(self._stream_tail(stream, prepared, links))
-        except OF_ROWS as error:
-            raise_impossible(error, prepared)
+    async def _send_stream(self, stream: Stream, reading: Reading) -> None:
+        first = await stream.begin()
+        self._begin_stream()
+        await self._send(first)
+        if self.request.method != "HEAD":
+            await stream.send_rest(self._send)
+            await self._send(self._stream_tail(stream, reading))
 
     def _begin_stream(self) -> None:
         self.set_status(200)
         self.set_server_timing()
-        self.tell_caches()
+        self._tell_of_answer()
         self._gzip_stream = compression.GzipStream() if self.should_compress() else None
 
     async def _send(self, piece: bytes) -> None:
@@ -213,13 +241,14 @@ class ReadingHandler(PipelineHandler):
             exc_info=None if is_answer else error,
         )
 
-    def _stream_tail(self, stream: Stream, prepared: PreparedRead, links: dict[str, str]) -> bytes:
+    def _stream_tail(self, stream: Stream, reading: Reading) -> bytes:
+        prepared = reading.prepared
         page, count = prepared.page, stream.count
         total = None if page.total == "none" else count
         pages: dict[str, str] = {}
         if self.is_readable():
             pages = page_links(self.self_path(), prepared.queries, page, total=total, has_next=False)
-        return stream.tail(pages | links, page_meta(page, count, total))
+        return stream.tail(pages | reading.links(), page_meta(page, count, total))
 
     def document(
         self,
@@ -235,7 +264,7 @@ class ReadingHandler(PipelineHandler):
         what cursors belong to. None: the id of the path."""
         assert self.route is not None
         path = self.self_path()
-        encode = prepared.ready.encoder.document
+        encode = self.encoder_of(prepared).document
         if not prepared.plan.is_collection:
             if self.is_readable():
                 links = {"self": with_query(path, prepared.queries.own), **links}
@@ -252,6 +281,10 @@ class ReadingHandler(PipelineHandler):
         counted.message = None if meta is None else meta.message
         counted.totalEstimated = result.is_estimated
         return encode(result.rows, pages | links, counted, result.received_bytes, max_bytes, pace)
+
+    def encoder_of(self, prepared: PreparedRead) -> DocumentEncoder:
+        """Return the encoder of the documents of a read, in the representation that the client accepts."""
+        return prepared.ready.encoders.of(self.answer_type.representation)
 
     async def finish_written(self, document: Document, status: int = 200) -> None:
         """Send the answer to a write that has been committed."""

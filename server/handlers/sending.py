@@ -10,10 +10,10 @@ import random
 import re
 import time
 
+from serializers.json_api import MEDIA_TYPE
 from server.handlers.identifying import Identifying
 from server.http import compression
 from server.http.headers import Headers
-from server.http.negotiation import MEDIA_TYPE
 from server.http.transport.answering import http_date
 
 _PROXIED = frozenset({"X-Forwarded-For", "Forwarded", "Via", "X-Real-Ip"})

@@ -13,7 +13,7 @@ from querybuild.errors import ApiError, release_frames
 from querybuild.planning.writes.linkage import written_relationships
 from querybuild.query import Change, ChangeKind
 from serializers.decode import decode_resource_document, with_id
-from serializers.encode import encode_identifier_document
+from serializers.json_api import encode_identifier_document
 from serializers.links import quote_segment, resource_path
 from serializers.objects import MetaDocument
 from server.execution.execute import ReadResult
@@ -135,7 +135,7 @@ class WritingHandler(AuditedHandler):
         if "detail" in resource.methods:
             links = {"self": location}
             self._headers["Location"] = location
-        document = answered.read.ready.encoder.document(result.rows, links, None, result.received_bytes)
+        document = self.encoder_of(answered.read).document(result.rows, links, None, result.received_bytes)
         await self.finish_written(document, 201)
 
     def _on_commit(self, ids: Sequence[Any]) -> None:

@@ -12,14 +12,17 @@ from functools import lru_cache
 import msgspec
 from tornado.httputil import HTTPHeaders
 
+from serializers import json_api
+from serializers.json_api import MEDIA_TYPE
+from serializers.representation import Representation
 from server.errors import NotAcceptable, UnsupportedMediaType
 
-MEDIA_TYPE = "application/vnd.api+json"
 ATOMIC = "https://jsonapi.org/ext/atomic"
 EXTENDED = f'{MEDIA_TYPE};ext="{ATOMIC}"'
 """The media type with the extension of atomic operations."""
 
 _PARAMETER = re.compile(r';\s*([!#$%&\'*+.^_`|~0-9A-Za-z-]+)\s*(?:=\s*("(?:[^"\\]|\\.)*"|[^\s;,"]*))?\s*')
+_WEIGHT = re.compile(r"[01](?:\.[0-9]{0,3})?")
 _QUOTED_PAIR = re.compile(r"\\(.)")
 # An unclosed quote runs to the end of the value: a search for its end from every position would be quadratic.
 _ELEMENT = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*+(?:"|\\?\Z))++')
@@ -28,10 +31,12 @@ Parameters = dict[str, str]
 
 
 class MediaType(msgspec.Struct, frozen=True, eq=False):
-    """A media type of bodies and answers. extensions: the URIs that it may have as `ext`."""
+    """A media type of bodies and answers. extensions: the URIs that it may have as `ext`. representation: of the
+    documents of reads."""
 
     name: str
     extensions: frozenset[str] = frozenset()
+    representation: Representation = json_api.JSON_API
 
 
 JSON_API = MediaType(MEDIA_TYPE)
@@ -65,10 +70,32 @@ def check_content_type(value: str | None, accepted: MediaType) -> frozenset[str]
 
 
 @lru_cache(maxsize=CACHED_HEADERS)
-def check_accept(value: str | None, answers: tuple[MediaType, ...]) -> None:
-    """Check Accept. Raises NotAcceptable if it lists the JSON:API media type only with parameters that this route does
-    not support. answers: the media types of the route."""
-    if not value or MEDIA_TYPE not in value.lower():
+def accepted_type(value: str, answers: tuple[MediaType, ...]) -> MediaType:
+    """Return which of the media types of a route Accept prefers: the first one, if none is accepted or several are
+    equal. Raises NotAcceptable if Accept lists the JSON:API media type only with parameters that this route does not
+    support."""
+    _check_parameters(value, answers)
+    if len(answers) == 1:
+        return answers[0]
+    elements = [_parsed(element) for element in _ELEMENT.findall(value)]
+    return max(answers, key=lambda one: _weight(one.name.partition(";")[0], elements))
+
+
+def _weight(name: str, elements: list[tuple[str, Parameters]]) -> float:
+    """Return the weight of a media type, by the element of Accept that is most specific. 0 if there is none."""
+    for wanted in (name, f"{name.partition('/')[0]}/*", "*/*"):
+        for media_type, parameters in elements:
+            if media_type == wanted:
+                return _number(parameters.get("q", "1"))
+    return 0.0
+
+
+def _number(text: str) -> float:
+    return float(text) if _WEIGHT.fullmatch(text) else 0.0
+
+
+def _check_parameters(value: str, answers: tuple[MediaType, ...]) -> None:
+    if MEDIA_TYPE not in value.lower():
         return
     extensions = frozenset[str]().union(*(one.extensions for one in answers))
     problems = []

@@ -12,7 +12,7 @@ import logging
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeVar
 
 import asyncpg
@@ -20,10 +20,10 @@ from asyncpg import exceptions as pg
 
 from querybuild.errors import ApiError, raise_as
 from querybuild.principal import Principal
+from serializers.errors import AnswerTooLarge
 from server.errors import Busy, TooManyStreams, Unavailable, too_many_requests
 from server.limits.clients import current_client
 from server.limits.per_worker import has_spare_connection, max_connections_per_client
-from server.observing import metrics
 from server.observing.telemetry import Telemetry
 from server.postgres.connection import SYNC, Connection, SendCheck, is_cancel_pending, mark_lost, retire
 from server.postgres.driver_errors import (
@@ -48,12 +48,12 @@ from server.postgres.driver_errors import (
     unreachable,
 )
 from server.postgres.pool import ConnectionShareUsed, NotOpened, Pool, PoolFigures
-from server.postgres.pooler import milliseconds
 from server.postgres.probe import FAILURES, Probe
 from server.postgres.row_security.connection import check_role
 from server.postgres.row_security.roles import SET_ROLE, RequestRole, Roles
 from server.postgres.rules import raise_rule
 from server.postgres.sharing.stream_slots import Reader, StreamShareUsed, StreamSlots
+from server.postgres.sharing.stream_turn import NoFreeSlot, NoSnapshot, StreamTurn
 from server.postgres.time_limits import timed
 from server.settings import Settings
 
@@ -226,47 +226,58 @@ class Database:
         """Read with a statement of custom code, like `read`: PostgreSQL refuses writes. Raises MisplacedWrite."""
         return await self._attempts(work, "repeatable_read" if is_snapshot else "read_only", is_repeatable=_always)
 
-    async def stream(
+    async def read_all(
         self,
-        work: Callable[[Connection], Awaitable[Result]],
+        work: Callable[[Connection, StreamTurn], Awaitable[Result]],
         reader: Reader,
         *,
         is_begun: Callable[[], bool],
+        is_single_statement: bool,
         timeout_seconds: float | None = None,
     ) -> Result:
-        """Run work that reads for as long as its client takes, in one snapshot. is_begun: whether anything was sent to
-        the client; the work is not retried after that. timeout_seconds: the time limit of each statement.
+        """Run work that reads a list of any length in one snapshot. If the list is long, the work begins a stream, and
+        then may take as long as its client. If no slot is free for it, or if the first rows are too large to be read
+        together, the work begins again. is_begun: whether anything was sent to the client; the work is not retried
+        after that. is_single_statement: whether a short list is one statement, which is a snapshot without a
+        transaction. timeout_seconds: the time limit of each statement of a stream.
 
         Raises TooManyRequests, TooManyStreams."""
-        idle_timeout = f"SET LOCAL idle_in_transaction_session_timeout={milliseconds(self._stream_seconds)}"
-        # JIT is chosen by the cost of all rows, and its compilation would delay the first rows.
-        options = "SET LOCAL jit=off"
-        if timeout_seconds is not None:
-            options += f"; SET LOCAL statement_timeout={milliseconds(timeout_seconds)}"
+        turn = StreamTurn(self._streams, reader, self.telemetry, self._stream_seconds, timeout_seconds)
+        turn.is_snapshot = not is_single_statement
 
-        async def as_stream(connection: Connection) -> Result:
-            self.telemetry.count(metrics.STREAMS)
-            await connection.execute(f"{idle_timeout}; {options}")
+        async def tried(connection: Connection) -> Result:
             try:
-                return await work(connection)
+                return await work(connection, turn)
             except RETRYABLE as error:
                 if is_begun():
                     raise Busy("A migration was in the way.") from error
                 raise
 
-        async with self._stream_slot(reader):
-            return await self._attempts(as_stream, "repeatable_read", is_repeatable=lambda: not is_begun())
+        try:
+            while True:
+                isolation: Isolation | None = "repeatable_read" if turn.is_snapshot else None
+                try:
+                    return await self._attempts(tried, isolation, is_repeatable=lambda: not is_begun())
+                except NoSnapshot:
+                    turn.is_snapshot = True
+                except NoFreeSlot:
+                    await self._wait_for_slot(reader)
+                    turn.is_held = True
+                except AnswerTooLarge:
+                    if turn.is_long:
+                        raise
+                    turn.is_long = turn.is_snapshot = True
+        finally:
+            if turn.is_held:
+                self._streams.give_back(reader)
 
-    @asynccontextmanager
-    async def _stream_slot(self, reader: Reader) -> AsyncIterator[None]:
-        async with AsyncExitStack() as stack:
-            try:
-                await stack.enter_async_context(self._streams.slot(reader, self._acquire_timeout_seconds))
-            except StreamShareUsed as error:
-                raise too_many_requests() from error
-            except TimeoutError as error:
-                raise TooManyStreams("Too many long answers are being sent: ask for pages, or try again.") from error
-            yield
+    async def _wait_for_slot(self, reader: Reader) -> None:
+        try:
+            await self._streams.wait(reader, self._acquire_timeout_seconds)
+        except StreamShareUsed as error:
+            raise too_many_requests() from error
+        except TimeoutError as error:
+            raise TooManyStreams("Too many long answers are being sent: ask for pages, or try again.") from error
 
     async def write(
         self, work: Callable[[Connection], Awaitable[Result]], *, committing: Callable[[], None] | None = None

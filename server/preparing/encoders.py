@@ -16,6 +16,8 @@ from querybuild.planning.rowsets import open_rows
 from querybuild.sql.clauses import reads_other_rows
 from querybuild.sql.stream import StreamStatements
 from serializers.encode import DocumentEncoder
+from serializers.json_api import JSON_API
+from serializers.representation import Representation
 from serializers.resource_objects import ResourceEncoder
 from serializers.streams import StreamEncoder
 from server.preparing.statements import ENTRY_BYTES
@@ -39,10 +41,27 @@ class Bare(msgspec.Struct, frozen=True, eq=False):
         return [None if row is None else next(encoded) for row in rows]
 
 
-class EncoderCaches(msgspec.Struct, frozen=True, eq=False):
-    """Encoders by their plans. The names are those of the metrics."""
+class DocumentEncoders:
+    """The encoders of the documents of one plan, by their representations."""
 
-    document_encoders: BoundedCache[DocumentEncoder]
+    def __init__(self, plan: ReadPlan, base_url: str) -> None:
+        self._plan = plan
+        self._base_url = base_url
+        self._made: dict[Representation, DocumentEncoder] = {}
+
+    def of(self, representation: Representation) -> DocumentEncoder:
+        """Return the encoder of a representation."""
+        found = self._made.get(representation)
+        if found is None:
+            found = DocumentEncoder(self._plan, representation.make(self._plan, self._base_url))
+            self._made[representation] = found
+        return found
+
+
+class EncoderCaches(msgspec.Struct, frozen=True, eq=False):
+    """Encoders by their plans and representations. The names are those of the metrics."""
+
+    document_encoders: BoundedCache[DocumentEncoders]
     stream_encoders: BoundedCache[StreamEncoder]
 
 
@@ -54,15 +73,18 @@ class Encoders:
         self._base_url = base_url
         self._bare: BoundedCache[Bare] = make_cache()
 
-    def of_document(self, plan: ReadPlan) -> DocumentEncoder:
-        """Return the encoder of the documents of a read."""
-        make = lambda: DocumentEncoder(plan, self._base_url)  # noqa: E731
+    def of_documents(self, plan: ReadPlan) -> DocumentEncoders:
+        """Return the encoders of the documents of a read."""
+        make = lambda: DocumentEncoders(plan, self._base_url)  # noqa: E731
         return self.caches.document_encoders.get_or_make(plan, make, lambda _: ENTRY_BYTES)
 
-    def of_stream(self, plan: ReadPlan, statements: StreamStatements) -> StreamEncoder:
+    def of_stream(
+        self, plan: ReadPlan, statements: StreamStatements, representation: Representation = JSON_API
+    ) -> StreamEncoder:
         """Return the encoder of the streamed documents of a read. statements: those of the stream."""
-        make = lambda: StreamEncoder(plan, [part.node for part in statements.parts], self._base_url)  # noqa: E731
-        return self.caches.stream_encoders.get_or_make(plan, make, lambda _: ENTRY_BYTES)
+        nodes = [part.node for part in statements.parts]
+        make = lambda: StreamEncoder(representation.make(plan, self._base_url), nodes)  # noqa: E731
+        return self.caches.stream_encoders.get_or_make((plan, representation), make, lambda _: ENTRY_BYTES)
 
     def bare(self, resource: Resource) -> Bare:
         """Return the encoding of a resource with only its attributes, as in results of atomic operations."""

@@ -25,11 +25,12 @@ from querybuild.shortcuts import Knows
 from querybuild.sql.clauses import decides_again, reads_other_rows
 from querybuild.sql.select import ReadStatements
 from querybuild.sql.stream import StreamStatements
-from serializers.encode import DocumentEncoder
+from serializers.json_api import JSON_API
 from serializers.links import PageQueries, QueryForm, page_queries, query_form
+from serializers.representation import Representation
 from serializers.steps import SHARED
 from serializers.streams import StreamEncoder
-from server.preparing.encoders import Encoders
+from server.preparing.encoders import DocumentEncoders, Encoders
 from server.preparing.statements import ENTRY_BYTES, Statements
 from server.preparing.views import CONTEXT, view_of
 from server.routes import NO_PARAMETERS
@@ -45,13 +46,13 @@ RETURNED_ROWS = Knows(Rows, used=("resource", "alias", "criteria", "conditions")
 
 
 class ReadyPlan(msgspec.Struct, frozen=True, eq=False):
-    """A plan with its statements and its encoder. has_computed: whether Python computes attributes. is_one_row: whether
-    the row of one resource is everything that is read. unenforced_keys: the types whose ids, or keys of a to-one, are
-    not unique by a constraint."""
+    """A plan with its statements and its encoders. has_computed: whether Python computes attributes. is_one_row:
+    whether the row of one resource is everything that is read. unenforced_keys: the types whose ids, or keys of a
+    to-one, are not unique by a constraint."""
 
     plan: ReadPlan
     statements: ReadStatements
-    encoder: DocumentEncoder
+    encoders: DocumentEncoders
     has_computed: bool
     is_one_row: bool
     unenforced_keys: tuple[str, ...] = ()
@@ -178,10 +179,10 @@ class Reads:
         if shape.relationship is not None:
             check_action(self._view.catalog.target(shape.relationship), "read", context)
 
-    def prepare_stream(self, read: PreparedRead) -> PreparedStream:
+    def prepare_stream(self, read: PreparedRead, representation: Representation = JSON_API) -> PreparedStream:
         """Return the stream of a read without pages."""
         statements = self._statements.of_stream(read.plan, self._view.catalog)
-        return PreparedStream(read, statements, self._encoders.of_stream(read.plan, statements))
+        return PreparedStream(read, statements, self._encoders.of_stream(read.plan, statements, representation))
 
     def timeout_of(self, read: PreparedRead) -> float | None:
         """Return how many seconds a read may take, or None if only `statement_timeout_seconds` limits it."""
@@ -211,8 +212,8 @@ class Reads:
         is_more = has_parts or plan.node.targets or reads_other_rows(plan.node) or decides_again(plan.rows)
         is_named = RETURNED.takes(plan) and RETURNED_ROWS.takes(plan.rows)
         is_one_row = is_named and not is_more
-        statements, encoder = self._statements.of_read(plan), self._encoders.of_document(plan)
-        return ReadyPlan(plan, statements, encoder, has_computed, is_one_row, self._uncertain(plan))
+        statements, encoders = self._statements.of_read(plan), self._encoders.of_documents(plan)
+        return ReadyPlan(plan, statements, encoders, has_computed, is_one_row, self._uncertain(plan))
 
     def _uncertain(self, plan: ReadPlan) -> tuple[str, ...]:
         """Return the types that a read shows or joins for a sort, and whose ids or keys are not unique by a

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from server.http.negotiation import MEDIA_TYPE
+from serializers.json_api import MEDIA_TYPE
 from tests.http.conftest import Answer, Api
 from tests.http.people import ADA, create_household, document, linked, one, user
 from tests.http.refusals import Refused, check_refused, error

@@ -261,13 +261,13 @@ async def test_postgresql_waits_for_a_slow_reader(
     api = await start(database_url, built_in(), stream_seconds=77, idle_transaction_timeout_seconds=5)
     await create_many(api, 5)
     told: list[str] = []
-    opened = streams.PartReader.open
+    opened = streams.PartReader._open
 
-    async def asked(reader: Any, *values: Any) -> None:
-        await opened(reader, *values)
+    async def asked(reader: Any) -> Any:
         told.append(await reader._connection.fetchval("SHOW idle_in_transaction_session_timeout"))
+        return await opened(reader)
 
-    monkeypatch.setattr(streams.PartReader, "open", asked)
+    monkeypatch.setattr(streams.PartReader, "_open", asked)
     assert (await api.get("/users?page[size]=0")).status == 200
     assert told == ["77s"]
     async with reading(api.port) as reader:

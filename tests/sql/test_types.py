@@ -14,6 +14,7 @@ from tornado.ioloop import IOLoop
 from querybuild.sql.modify import compile_write
 from querybuild.sql.select import compile_read
 from serializers.encode import DocumentEncoder
+from serializers.json_api import JsonApiEncoder
 from tests.catalog import SAMPLE, SAMPLE_TYPE
 from tests.planning import create, read_resource
 
@@ -78,7 +79,7 @@ async def round_trip(connection: Any, attributes: Case) -> Case:
     assert insert is not None
     returned = await connection.fetch(insert.sql, *[written.values[slot.index] for slot in insert.slots])
     rows = await connection.fetch(compile_read(plan).primary.sql, returned[0][0])
-    encoder = DocumentEncoder(plan, "")
+    encoder = DocumentEncoder(plan, JsonApiEncoder(plan, ""))
     assert encoder.encode([returned], {}) == encoder.encode([rows], {})
     document = json.loads(encoder.encode([rows], {}), parse_float=Decimal)
     found: Case = document["data"]["attributes"]
@@ -188,7 +189,7 @@ async def test_rows_of_other_writers(connection: Any) -> None:
         insert = f"INSERT INTO corner.samples ({column}) VALUES ({value}) RETURNING id"
         row_id = await connection.fetchval(insert)
         rows = await connection.fetch(sql, row_id)
-        document = json.loads(DocumentEncoder(plan, "").encode([rows], {}))
+        document = json.loads(DocumentEncoder(plan, JsonApiEncoder(plan, "")).encode([rows], {}))
         found.append((column, value, document["data"]["attributes"][column]))
     assert found == ROWS
 
@@ -203,5 +204,5 @@ async def test_infinite_intervals(connection: Any) -> None:
     for value in ("infinity", "-infinity"):
         row_id = await connection.fetchval(f"{insert} RETURNING id", value)
         rows = await connection.fetch(compile_read(plan).primary.sql, row_id)
-        shown = json.loads(DocumentEncoder(plan, "").encode([rows], {}))["data"]["attributes"]
+        shown = json.loads(DocumentEncoder(plan, JsonApiEncoder(plan, "")).encode([rows], {}))["data"]["attributes"]
         assert (shown["span"], shown["spans"]) == (None, [None, "P1D", None])

@@ -114,15 +114,15 @@ class FunctionHandler(AuditedHandler):
     def _plan_value(self, sent: SentCall, _: list[ApiError]) -> Called:
         return Called(sent, None)
 
-    async def _read_rows(self, called: Called) -> ReadResult:
+    async def _read_rows(self, called: Called) -> ReadResult | None:
         assert called.reading is not None
         await self.cancel_scope.run(check_privilege(self.database, self.function))
         return await answer_refusals(self._execute_read(called.reading), called.sent)
 
-    async def _encode_rows(self, called: Called, result: ReadResult) -> None:
+    async def _encode_rows(self, called: Called, result: ReadResult | None) -> None:
         reading = called.reading
         assert reading is not None
-        await answer_refusals(self._encode_read(reading, result, {}, parent=reading.sent.path), called.sent)
+        await answer_refusals(self._encode_read(reading, result, parent=reading.sent.path), called.sent)
 
     async def _read_value(self, called: Called) -> str | None:
         return await self.cancel_scope.run(read_value(self.database, called.sent, self.engine))

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 from server.postgres.sharing.shares import Shares
 
@@ -42,19 +41,24 @@ class StreamSlots:
         self._turns = Shares(max(1, slots // 2))
         self._readers: set[Reader] = set()
 
-    @asynccontextmanager
-    async def slot(self, reader: Reader, timeout_seconds: float) -> AsyncIterator[None]:
-        """Return a context manager that holds a slot. Raises StreamShareUsed, TimeoutError."""
-        if self._free and self._turns.take(reader.client):
+    def take(self, reader: Reader) -> bool:
+        """Take a slot. Return False if none is free for this client."""
+        is_free = bool(self._free) and self._turns.take(reader.client)
+        if is_free:
             self._free -= 1
-        else:
+            self._readers.add(reader)
+        return is_free
+
+    async def wait(self, reader: Reader, timeout_seconds: float) -> None:
+        """Take a slot when one is free. Raises StreamShareUsed, TimeoutError."""
+        if not self.take(reader):
             await self._wait_turn(reader.client, timeout_seconds)
-        self._readers.add(reader)
-        try:
-            yield
-        finally:
-            self._readers.discard(reader)
-            self._give_back(reader.client)
+            self._readers.add(reader)
+
+    def give_back(self, reader: Reader) -> None:
+        """Give a slot to the next client that waits."""
+        self._readers.discard(reader)
+        self._give_back(reader.client)
 
     async def _wait_turn(self, client: str | None, timeout_seconds: float) -> None:
         turn = self._turns.wait(client)

@@ -1,0 +1,99 @@
+"""Writes documents in the representation of JSON:API. Resource objects are written in `resource_objects.py`.
+
+It must not know: SQL, HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from querybuild.declarations.resource import Resource
+from querybuild.planning.plan import Node, ReadPlan
+from querybuild.planning.rows import Row, key_position
+from serializers.compound import Level, identifier_encoder
+from serializers.objects import JSONAPI, Meta
+from serializers.representation import Representation
+from serializers.resource_objects import ResourceEncoder
+
+MEDIA_TYPE = "application/vnd.api+json"
+
+HEAD = b'{"jsonapi":' + bytes(JSONAPI) + b',"data":'
+
+_ENCODER = msgspec.json.Encoder()
+
+_Key = tuple[int, Callable[[Any], bytes], str]
+"""The position of the key of a relationship in a row, the function that writes its identifier, and its name."""
+
+
+def encode_identifier_document(resource: Resource, row_id: Any) -> bytes:
+    """Return the document of a new resource that may not be read: `{"jsonapi":...,"data":{"type":...,"id":...}}`."""
+    return HEAD + identifier_encoder(resource)(row_id) + b"}"
+
+
+class JsonApiEncoder:
+    """Writes the documents of one plan. base_url: what links begin with."""
+
+    comma, nothing, shows_included = b",", b"null", True
+
+    def __init__(self, plan: ReadPlan, base_url: str) -> None:
+        self.head = HEAD + (b"[" if plan.is_collection else b"")
+        self.between = (b"]" if plan.is_collection else b"") + (b',"included":[' if plan.has_included else b"")
+        self._after_last = b"]" if plan.has_included else b""
+        self._node, self._base_url = plan.node, base_url
+        self._encoders: dict[tuple[Resource, tuple[str, ...]], ResourceEncoder] = {}
+        self._identifier = identifier_encoder(plan.node.resource) if plan.is_linkage else None
+        self._keys = _keys_of_one(plan)
+
+    def primary(self, level: Level) -> list[bytes]:
+        """Return the resource objects, or in a document of linkage the resource identifier objects."""
+        if self._identifier is None:
+            return self.included(level)
+        identifier = self._identifier
+        return [identifier(row[0]) for row in level.rows]
+
+    def included(self, level: Level) -> list[bytes]:
+        """Return the resource objects."""
+        return self._encoder(level.node, level.linked).encode(level.rows, level.linkage, level.ids)
+
+    def tail(self, links: dict[str, str], meta: Meta | None) -> bytes:
+        """Return the end of the last array, `links`, `meta` and the closing brace."""
+        parts = [self._after_last]
+        if links:
+            parts += [b',"links":', _ENCODER.encode(links)]
+        if meta is not None:
+            parts += [b',"meta":', _ENCODER.encode(meta)]
+        return b"".join((*parts, b"}"))
+
+    def one(self, row: Row, links: dict[str, str], meta: Meta | None) -> bytes | None:
+        """Return the document of one resource whose linkage is in its row."""
+        if self._keys is None:
+            return None
+        linkage = [b"null" if row[index] is None else identifier(row[index]) for index, identifier, _ in self._keys]
+        encoder = self._encoder(self._node, tuple([name for _, _, name in self._keys]))
+        return self.head + encoder.encode_one(row, linkage) + self.tail(links, meta)
+
+    def _encoder(self, node: Node, linked: tuple[str, ...]) -> ResourceEncoder:
+        encoder = self._encoders.get((node.resource, linked))
+        if encoder is None:
+            has_link = "detail" in node.resource.methods
+            encoder = ResourceEncoder(node, linked, self._base_url, has_link=has_link)
+            self._encoders[node.resource, linked] = encoder
+        return encoder
+
+
+JSON_API = Representation(MEDIA_TYPE, JsonApiEncoder)
+
+
+def _keys_of_one(plan: ReadPlan) -> Sequence[_Key] | None:
+    """Return the keys of the document of one resource, or None for other documents, and if it may show other rows."""
+    node = plan.node
+    if plan.is_collection or plan.is_linkage or plan.has_included:
+        return None
+    if any(branch.is_included or not branch.relationship.is_own_key for branch in node.branches):
+        return None
+    return [
+        (key_position(node, one), identifier_encoder(one.node.resource), one.relationship.name) for one in node.branches
+    ]
