@@ -20,6 +20,7 @@ from server.errors import MissingPrivilege
 from server.execution.arguments import Arguments
 from server.execution.execute import ReadResult, run_read
 from server.execution.refusals import call_answer
+from server.execution.writes.writer import Writer
 from server.postgres.connection import Connection
 from server.postgres.database import Database
 from server.preparing.reads import PreparedRead
@@ -59,21 +60,15 @@ async def read_value(database: Database, sent: SentCall, engine: Engine) -> str 
     return await answer_refusals(database.read_unknown(fetch, is_snapshot=False), sent)
 
 
-async def write_value(database: Database, sent: SentCall, engine: Engine, committing: Callable[[], None]) -> str | None:
-    """Return the same, in a transaction that may write. committing: is called before the commit."""
-    return await _write(database, sent, partial(_fetch_value, sent=sent, engine=engine), committing)
+async def write_value(writer: Writer, sent: SentCall) -> str | None:
+    """Return the same, in a transaction that may write."""
+    return await _write(writer, sent, partial(_fetch_value, sent=sent, engine=writer.engine))
 
 
-async def write_rows(
-    database: Database,
-    sent: SentCall,
-    read: PreparedRead,
-    arguments: Arguments,
-    engine: Engine,
-    committing: Callable[[], None],
-) -> ReadResult:
+async def write_rows(writer: Writer, sent: SentCall, read: PreparedRead, arguments: Arguments) -> ReadResult:
     """Call a function in a transaction that may write, and read the resources that it has returned, as they are then.
-    arguments: the values for the read, without the ids. committing: is called before the commit."""
+    arguments: the values for the read, without the ids."""
+    engine = writer.engine
 
     async def fetch(connection: Connection) -> ReadResult:
         statement = engine.statements.of_call(sent.call, read.plan.node.resource.id.key)
@@ -84,17 +79,12 @@ async def write_rows(
         assert result is not None
         return result
 
-    return await _write(database, sent, fetch, committing)
+    return await _write(writer, sent, fetch)
 
 
-async def _write(
-    database: Database,
-    sent: SentCall,
-    work: Callable[[Connection], Awaitable[Result]],
-    committing: Callable[[], None],
-) -> Result:
-    await check_privilege(database, sent.call.function)
-    return await answer_refusals(database.write(work, committing=committing), sent)
+async def _write(writer: Writer, sent: SentCall, work: Callable[[Connection], Awaitable[Result]]) -> Result:
+    await writer.client.run(check_privilege(writer.database, sent.call.function))
+    return await answer_refusals(writer.transact(work), sent)
 
 
 async def _fetch_value(connection: Connection, sent: SentCall, engine: Engine) -> str | None:

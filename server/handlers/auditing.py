@@ -5,7 +5,8 @@ What comes in: the resources that a request writes. What goes out: lines of the 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,7 +14,11 @@ import msgspec
 from querybuild.errors import SHOWN_CHARACTERS
 from querybuild.principal import ANONYMOUS
 from server.errors import AuditFailed, AuditUnavailable, OutcomeUnknown, error_objects
+from server.execution.pacing import run_steps
+from server.execution.writes.reply import Reply
+from server.execution.writes.writer import Around, Writer
 from server.handlers.base import Handler
+from server.handlers.pipeline import MakePlan, Parse, Parsed, Planned, Result
 from server.handlers.reading import ReadingHandler
 from server.limits.running import ClientGone
 from server.observing.audit import AuditLine, AuditLog
@@ -37,9 +42,64 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class AuditedHandler(ReadingHandler):
-    """The base of handlers whose writes are in the audit log."""
+    """The base of handlers that write. around: what belongs to the request besides its writes."""
 
+    around: Around | None = None
     _is_recorded = False
+    _reply: Reply | None = None
+    _make_reply: Callable[[Any], Reply]
+
+    async def answer_write(
+        self,
+        parse: Parse[Parsed],
+        plan: MakePlan[Parsed, Planned],
+        execute: Callable[[Planned], Awaitable[Result]],
+        reply: Callable[[Planned, Result], Reply],
+    ) -> None:
+        """Answer a write. reply: makes the answer of what `execute` returns: before the commit, if `around` asks for
+        it."""
+
+        async def write(planned: Planned) -> Result:
+            self._make_reply = partial(reply, planned)
+            return await execute(planned)
+
+        async def send(planned: Planned, result: Result) -> None:
+            await self._send_reply(reply(planned, result) if self._reply is None else self._reply)
+
+        await self.run(parse, plan, write, send)
+
+    async def _reply_before_commit(self, result: Any) -> Reply:
+        """Return the answer with all of its bytes."""
+        reply = self._make_reply(result)
+        if not isinstance(reply.document, bytes | None):
+            reply = msgspec.structs.replace(reply, document=b"".join(await run_steps(reply.document)))
+        self._reply = reply
+        return reply
+
+    async def _send_reply(self, reply: Reply) -> None:
+        if reply.media_type:
+            self._headers["Content-Type"] = reply.media_type
+        if reply.location:
+            self._headers["Location"] = reply.location
+        if reply.document is None:
+            self.set_status(reply.status)
+            self.clear_header("Content-Type")
+            self.set_server_timing()
+            self.finish()
+        else:
+            await self.finish_written(reply.document, reply.status)
+
+    @property
+    def writer(self) -> Writer:
+        """A writer for this request."""
+        on_commit = None if self.telemetry.audit is None else self._on_commit
+        return Writer(
+            *(self.database, self.engine, self.context, self.request.headers, self.cancel_scope, on_commit),
+            *(self.around, self._reply_before_commit),
+        )
+
+    def _on_commit(self, ids: Sequence[Any]) -> None:
+        self.record_done(with_ids(self.targets(), ids))
 
     @property
     def audit(self) -> AuditLog | None:

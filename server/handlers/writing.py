@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -18,8 +17,8 @@ from serializers.links import quote_segment, resource_path
 from serializers.objects import MetaDocument
 from server.execution.execute import ReadResult
 from server.execution.writes.answers import Nothing, ReadBack
-from server.execution.writes.writer import Writer
-from server.handlers.auditing import AuditedHandler, with_ids
+from server.execution.writes.reply import Reply
+from server.handlers.auditing import AuditedHandler
 from server.handlers.pipeline import Parse
 from server.preparing.reads import PreparedRead, ReadShape
 from server.preparing.writes import PreparedWrite, TypedWrite
@@ -91,28 +90,18 @@ class WritingHandler(AuditedHandler):
         """Write what the answer shows nothing of."""
         await self.writer.run([write], Nothing())
 
-    async def encode_written(self, answered: AnsweredWrite, written: tuple[Any, ReadResult | None]) -> None:
-        """Answer with the resource that was written, or with nothing if it may not be read."""
+    def reply_written(self, answered: AnsweredWrite, written: tuple[Any, ReadResult | None]) -> Reply:
+        """Return the answer with the resource that was written, or with nothing if it may not be read."""
         result = written[1]
-        if result is None:
-            self.finish_empty()
-        else:
-            await self.finish_written(self.document(answered.read, result, {}))
+        return Reply(204) if result is None else Reply(200, self.document(answered.read, result, {}))
 
-    def finish_empty(self) -> None:
-        """Answer a write without a document."""
-        self.set_status(204)
-        self.clear_header("Content-Type")
-        self.set_server_timing()
-        self.finish()
-
-    async def encode_deleted(self, *_: object) -> None:
-        """Answer that a resource was deleted."""
-        self.finish_document(DELETED)
+    def reply_deleted(self, *_: object) -> Reply:
+        """Return the answer that a resource was deleted."""
+        return Reply(200, DELETED)
 
     async def answer_create(self, resource: Resource, parse: Parse[Change | TypedWrite | None]) -> None:
         """Create a resource and answer with it."""
-        await self.run(parse, partial(self.plan_read_back, resource), self.execute_write, self._encode_created)
+        await self.answer_write(parse, partial(self.plan_read_back, resource), self.execute_write, self._reply_created)
 
     def plan_read_back(
         self, resource: Resource, change: Change | TypedWrite | None, errors: list[ApiError]
@@ -124,25 +113,13 @@ class WritingHandler(AuditedHandler):
         write = self.plan_write(resource, change, errors)
         return self.with_read(write, self.shape_of(resource, change), errors)
 
-    async def _encode_created(self, answered: AnsweredWrite, written: tuple[Any, ReadResult | None]) -> None:
+    def _reply_created(self, answered: AnsweredWrite, written: tuple[Any, ReadResult | None]) -> Reply:
         row_id, result = written
         resource = answered.write.resource
         if result is None:
-            self.finish_document(encode_identifier_document(resource, row_id), 201)
-            return
+            return Reply(201, encode_identifier_document(resource, row_id))
         location = resource_path(self.engine.base_url, resource, quote_segment(str(row_id)))
-        links: dict[str, str] = {}
-        if "detail" in resource.methods:
-            links = {"self": location}
-            self._headers["Location"] = location
+        has_path = "detail" in resource.methods
+        links = {"self": location} if has_path else {}
         document = self.encoder_of(answered.read).document(result.rows, links, None, result.received_bytes)
-        await self.finish_written(document, 201)
-
-    def _on_commit(self, ids: Sequence[Any]) -> None:
-        self.record_done(with_ids(self.targets(), ids))
-
-    @property
-    def writer(self) -> Writer:
-        """A writer for this request."""
-        on_commit = None if self.telemetry.audit is None else self._on_commit
-        return Writer(self.database, self.engine, self.context, self.request.headers, self.cancel_scope, on_commit)
+        return Reply(201, document, location if has_path else "")

@@ -23,6 +23,7 @@ from querybuild.sql.together import Create
 from serializers.operations import uses_lid
 from server.engine import Engine
 from server.execution.arguments import Arguments, repeated
+from server.execution.writes.answers import Answer
 from server.execution.writes.outcomes import AbsentRow, Missing, WrittenRow
 from server.postgres.opening import PREPARED_STATEMENT_BYTES
 from server.postgres.wire.pipeline import as_parameter, has_texts
@@ -74,12 +75,22 @@ class Single(msgspec.Struct, frozen=True, eq=False):
 
 
 def single_statement(
+    writes: Sequence[PreparedWrite], answer: Answer[Any], engine: Engine, context: Values, *, has_role: bool
+) -> Single | None:
+    """Return the statement that does all writes, or None if they need a transaction. context: the values of `Context`.
+    has_role: whether the role of the request is set, which is only for one statement."""
+    if len(writes) > MOST_TOGETHER or not (answer.is_sure or answer.last is not None):
+        return None
+    shown = [answer.shown(index) for index in range(len(writes))]
+    single = _single(writes, shown, engine, context)
+    if single is None or (has_role if single.before else not answer.is_sure):
+        return None
+    return single
+
+
+def _single(
     writes: Sequence[PreparedWrite], shown: Sequence[Node | None], engine: Engine, context: Values
 ) -> Single | None:
-    """Return the statement that does all writes, or None if there is none. shown: what it returns of each row. context:
-    the values of `Context`."""
-    if len(writes) > MOST_TOGETHER:
-        return None
     planned = [write.planned for write in writes if write.planned is not None and _is_plain(write)]
     if len(planned) < len(writes) or not PLANNED.takes_all(planned):
         return None

@@ -1,4 +1,6 @@
-"""Runs the writes of a request: as a single statement if that does them all, and else in a transaction."""
+"""The door for all writes of a request: runs them as a single statement if that does them all, and else in a
+transaction. What else belongs to the request may run in the same transaction, before its writes and after them.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +27,7 @@ from server.execution.refusals import is_refusal, translate_commit_error, transl
 from server.execution.writes.answers import Answer, set_pointer
 from server.execution.writes.batches import Single, single_statement
 from server.execution.writes.outcomes import Missing, WrittenRow
+from server.execution.writes.reply import Reply
 from server.execution.writes.transaction import NotAllWritten, Transaction
 from server.postgres.connection import Connection, SendCheck, forget_pipelined
 from server.postgres.database import Database
@@ -49,9 +52,20 @@ class Client(Protocol):
         """From now on the work is not cancelled, even if the client disconnects."""
 
 
+class Around(Protocol):
+    """What belongs to a request besides its writes, in their transaction."""
+
+    async def begin(self, connection: Connection) -> None:
+        """Run before the first write. What this raises ends the transaction."""
+
+    async def end(self, connection: Connection, reply: Reply) -> None:
+        """Run after the last write, before the commit. reply: what the request is answered with. The same as for
+        `begin`."""
+
+
 class Writer(msgspec.Struct, frozen=True, eq=False):
     """Runs the writes of one request. on_commit: called with the ids of the written rows, when the writes are
-    committed."""
+    committed. around: what else runs in their transaction; reply: makes the answer for it of the result."""
 
     database: Database
     engine: Engine
@@ -59,6 +73,27 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
     headers: Mapping[str, str]
     client: Client
     on_commit: Callable[[Sequence[Any]], None] | None = None
+    around: Around | None = None
+    reply: Callable[[Any], Awaitable[Reply]] | None = None
+
+    async def transact(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
+        """Run work that writes in a transaction, with what belongs around it, and commit it. Every transaction of a
+        request is run by this function."""
+        return await self.client.run(self.database.write(self._surrounded(work), committing=self.client.shield))
+
+    def _surrounded(self, work: Callable[[Connection], Awaitable[Result]]) -> Callable[[Connection], Awaitable[Result]]:
+        around, reply = self.around, self.reply
+        if around is None:
+            return work
+
+        async def run(connection: Connection) -> Result:
+            assert reply is not None
+            await around.begin(connection)
+            result = await work(connection)
+            await around.end(connection, await reply(result))
+            return result
+
+        return run
 
     async def run(self, writes: Sequence[PreparedWrite], answer: Answer[Result]) -> Result:
         """Run the writes, and return the result of the answer.
@@ -80,23 +115,21 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
 
     async def _run(self, writes: Sequence[PreparedWrite], answer: Answer[Result]) -> Result:
         """Run the writes by the shortest way."""
-        if answer.is_sure or answer.last is not None:
-            shown = [answer.shown(index) for index in range(len(writes))]
-            single = single_statement(writes, shown, self.engine, self.context.values)
-            outcomes = None
-            # A role belongs to one statement.
-            if single is not None and (self.database.role is None if single.before else answer.is_sure):
-                outcomes = await self._run_single(single, answer)
-            if outcomes is not None:
-                if self.on_commit is not None:
-                    self.on_commit([outcome.id for outcome in outcomes])
-                # With several writes the answer is long, and the turn of the loop costs more than it gains.
-                if len(writes) == 1:
-                    await self.database.let_next_begin()
-                if answer.last is None:
-                    await answer.add(range(len(writes)), outcomes, None)
-                return answer.result
-        return await self._run_transaction(writes, answer)
+        single = None
+        if self.around is None:
+            has_role = self.database.role is not None
+            single = single_statement(writes, answer, self.engine, self.context.values, has_role=has_role)
+        outcomes = None if single is None else await self._run_single(single, answer)
+        if outcomes is None:
+            return await self._run_transaction(writes, answer)
+        if self.on_commit is not None:
+            self.on_commit([outcome.id for outcome in outcomes])
+        # With several writes the answer is long, and the turn of the loop costs more than it gains.
+        if len(writes) == 1:
+            await self.database.let_next_begin()
+        if answer.last is None:
+            await answer.add(range(len(writes)), outcomes, None)
+        return answer.result
 
     async def create_rows(self, rows: PreparedRows) -> list[bytes] | None:
         """Create rows and return their resource objects, in their order. Returns None if one of them is refused or
@@ -118,7 +151,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
             return objects
 
         try:
-            objects = await self.client.run(self.database.write(run, committing=self.client.shield))
+            objects = await self.transact(run)
         except (NotAllWritten, Conflict, DatabaseForbids, DatabaseRule):
             return None
         except Exception as error:
@@ -200,7 +233,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
             return await last.run(writes, answer)
 
         try:
-            result = await self.client.run(self.database.write(run, committing=self.client.shield))
+            result = await self.transact(run)
         except NoFreeId:
             if is_sequence_exhausted or not any(may_meet_taken_ids(write.plan) for write in _planned(last)):
                 raise

@@ -20,6 +20,7 @@ from serializers.objects import MetaDocument
 from server.execution.arguments import Arguments
 from server.execution.calls import answer_refusals, check_privilege, read_value, write_rows, write_value
 from server.execution.execute import ReadResult
+from server.execution.writes.reply import Reply
 from server.handlers.auditing import AuditedHandler, Target
 from server.handlers.reading import Reading
 from server.preparing.reads import ReadShape
@@ -54,9 +55,9 @@ class FunctionHandler(AuditedHandler):
     async def post(self) -> None:
         self._check_access()
         if self.function.returns:
-            await self.run(self._parse_body, self._plan_call, self._write_rows, self._encode_written)
+            await self.answer_write(self._parse_body, self._plan_call, self._write_rows, self._reply_rows)
         else:
-            await self.run(self._parse_body, self._plan_value, self._write_value, self._encode_value)
+            await self.answer_write(self._parse_body, self._plan_value, self._write_value, self._reply_value)
 
     def targets(self) -> list[Target]:
         """Return the function, for the audit log."""
@@ -128,29 +129,32 @@ class FunctionHandler(AuditedHandler):
         return await self.cancel_scope.run(read_value(self.database, called.sent, self.engine))
 
     async def _write_value(self, called: Called) -> str | None:
-        written = write_value(self.database, called.sent, self.engine, self.cancel_scope.shield)
-        return await self._recorded(written)
+        return await self._recorded(write_value(self.writer, called.sent))
 
     async def _write_rows(self, called: Called) -> ReadResult:
         reading = called.reading
         assert reading is not None
-        shield = self.cancel_scope.shield
-        return await self._recorded(
-            write_rows(self.database, called.sent, reading.prepared, reading.sent, self.engine, shield)
-        )
+        return await self._recorded(write_rows(self.writer, called.sent, reading.prepared, reading.sent))
 
     async def _recorded(self, work: Awaitable[Result]) -> Result:
         """Run a call that may write, and record it once it has been committed."""
-        result = await self.cancel_scope.run(work)
+        result = await work
         if self.audit is not None:
             self.record_done(self.targets())
         return result
 
-    async def _encode_written(self, called: Called, result: ReadResult) -> None:
+    def _reply_rows(self, called: Called, result: ReadResult) -> Reply:
         assert called.reading is not None
-        await self.finish_written(self.document(called.reading.prepared, result, {}))
+        return Reply(200, self.document(called.reading.prepared, result, {}))
+
+    def _reply_value(self, _: Called, value: str | None) -> Reply:
+        return Reply(200, _value_document(value))
 
     async def _encode_value(self, _: Called, value: str | None) -> None:
-        result = msgspec.Raw(b"null" if value is None else value.encode())
         self.tell_caches()
-        self.finish_document(msgspec.json.encode(MetaDocument({RESULT: result})))
+        self.finish_document(_value_document(value))
+
+
+def _value_document(value: str | None) -> bytes:
+    result = msgspec.Raw(b"null" if value is None else value.encode())
+    return msgspec.json.encode(MetaDocument({RESULT: result}))

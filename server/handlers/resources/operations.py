@@ -41,6 +41,7 @@ from serializers.pointers import member_pointer
 from server.errors import ErrorAnswer, Overload, error_objects
 from server.execution.writes.answers import Objects, set_pointer
 from server.execution.writes.batches import MOST_TOGETHER
+from server.execution.writes.reply import Reply
 from server.handlers.auditing import Target
 from server.handlers.writing import WritingHandler
 from server.http.negotiation import ATOMIC, EXTENDED
@@ -69,7 +70,7 @@ class OperationsHandler(WritingHandler):
     _listed: Listed | None = None
 
     async def post(self) -> None:
-        await self.run(self._parse, self._plan, self._execute_writes, self._encode)
+        await self.answer_write(self._parse, self._plan, self._execute_writes, self._reply_results)
 
     def _parse(self, _: list[ApiError]) -> Listed:
         self._operations = []
@@ -118,13 +119,11 @@ class OperationsHandler(WritingHandler):
             raise_all(errors)
         return await self.writer.run(results.writes, results)
 
-    async def _encode(self, planned: Planned, objects: Sequence[bytes | None]) -> None:
+    def _reply_results(self, planned: Planned, objects: Sequence[bytes | None]) -> Reply:
         if planned.results is not None and all(one.op == "remove" for one in planned.results.operations):
-            self.finish_empty()
-            return
-        if self._is_extended:
-            self.set_header("Content-Type", EXTENDED)
-        self.finish_document(encode_results(objects, has_meta=not self._is_extended))
+            return Reply(204)
+        document = encode_results(objects, has_meta=not self._is_extended)
+        return Reply(200, document, media_type=EXTENDED if self._is_extended else "")
 
     @property
     def _is_extended(self) -> bool:

@@ -31,11 +31,11 @@ class RelatedHandler(WritingHandler):
 
     async def patch(self) -> None:
         check_method(self.target, "update")
-        await self.run(self._parse_update, self._plan_update, self.execute_write, self.encode_written)
+        await self.answer_write(self._parse_update, self._plan_update, self.execute_write, self.reply_written)
 
     async def delete(self) -> None:
         check_method(self.target, "delete")
-        await self.run(self._parse_delete, self._plan_related, self.execute_unread, self.encode_deleted)
+        await self.answer_write(self._parse_delete, self._plan_related, self.execute_unread, self.reply_deleted)
 
     def _parse_create(self, errors: list[ApiError]) -> Change | None:
         assert self.route is not None

@@ -14,6 +14,7 @@ from serializers.decode import decode_linkage_document
 from serializers.links import quote_segment, related_path, resource_path
 from serializers.objects import Meta
 from server.execution.execute import ReadResult
+from server.execution.writes.reply import Reply
 from server.handlers.writing import AnsweredWrite, WritingHandler, message_document
 from server.preparing.reads import ReadShape
 
@@ -36,14 +37,11 @@ class RelationshipHandler(WritingHandler):
 
     async def patch(self) -> None:
         parse = partial(self._parse, "replace")
-        await self.run(parse, self._plan_replace, self.execute_write, self._encode_replaced)
+        await self.answer_write(parse, self._plan_replace, self.execute_write, self._reply_replaced)
 
     async def _change_linkage(self, mode: LinkMode, answer: bytes) -> None:
-        async def encode(*_: object) -> None:
-            self.finish_document(answer)
-
         parse, plan = partial(self._parse, mode), partial(self.plan_write, self.resource)
-        await self.run(parse, plan, self.execute_unread, encode)
+        await self.answer_write(parse, plan, self.execute_unread, lambda *_: Reply(200, answer))
 
     def _parse(self, mode: LinkMode, errors: list[ApiError]) -> Change | None:
         assert self.route is not None
@@ -57,12 +55,11 @@ class RelationshipHandler(WritingHandler):
     def _plan_replace(self, change: Change | None, errors: list[ApiError]) -> AnsweredWrite | None:
         return self.with_read(self.plan_write(self.resource, change, errors), self._shape, errors)
 
-    async def _encode_replaced(self, answered: AnsweredWrite, written: tuple[Any, ReadResult | None]) -> None:
+    def _reply_replaced(self, answered: AnsweredWrite, written: tuple[Any, ReadResult | None]) -> Reply:
         result = written[1]
         if result is None:
-            self.finish_empty()
-        else:
-            await self.finish_written(self.document(answered.read, result, self._related_link(), Meta(UPDATED)))
+            return Reply(204)
+        return Reply(200, self.document(answered.read, result, self._related_link(), Meta(UPDATED)))
 
     @property
     def _shape(self) -> ReadShape:

@@ -1,0 +1,17 @@
+"""Defines what a request that writes is answered with, before it is sent."""
+
+from __future__ import annotations
+
+import msgspec
+
+from serializers.encode import Document
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """An answer to a write. document: None for an answer without one. location: the URL of a new resource. media_type:
+    if it is not the usual one."""
+
+    status: int
+    document: Document | None = None
+    location: str = ""
+    media_type: str = ""
