@@ -28,7 +28,7 @@ from server.processes.listening import Listening, listen
 from server.processes.master import _Master
 from server.processes.reports import MAX_REASON_CHARACTERS
 from server.settings import Settings, StartError
-from tests.unit.programs import Program, started
+from tests.processes.programs import Program, started
 
 PROGRAM = """
 import logging, os, signal, sys

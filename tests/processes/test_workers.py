@@ -14,7 +14,7 @@ import pytest
 
 from server.processes.workers import EARLY_SECONDS, _Slot
 from server.settings import StartError
-from tests.unit.programs import Program, started
+from tests.processes.programs import Program, started
 
 PROGRAM = """
 import atexit, logging, os, signal, socket, sys, time

@@ -1,0 +1,1 @@
+"""The processes of the server, each with a small program in place of the others."""
