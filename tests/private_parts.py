@@ -53,7 +53,7 @@ IDENTIFYING = "server/handlers/identifying.py"
 RECEIVING = "server/handlers/receiving.py"
 SENDING = "server/handlers/sending.py"
 READING = "server/handlers/reading.py"
-AUDITING = "server/handlers/auditing.py"
+WRITING = "server/handlers/writing.py"
 CUSTOM = "server/handlers/custom.py"
 CONNECTION = "server/postgres/connection.py"
 DATABASE = "server/postgres/database.py"
@@ -94,7 +94,7 @@ PARTS = [
     Part(
         HANDLER,
         "_headers",
-        (AUDITING, BASE, IDENTIFYING, SENDING),
+        (BASE, IDENTIFYING, SENDING, WRITING),
         "the headers of the answer, which are set without a check of values",
     ),
     Part(HANDLER, "_write_buffer", (SENDING, CUSTOM), "the pieces of the body that are not sent yet"),

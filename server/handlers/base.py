@@ -70,7 +70,7 @@ class Handler(Sending):
         self.database = database
         self.telemetry = database.telemetry
         self.route = route
-        self._method = NOT_ALLOWED if route is None else route.methods.get(self.request.method or "", NOT_ALLOWED)
+        self.method = NOT_ALLOWED if route is None else route.methods.get(self.request.method or "", NOT_ALLOWED)
         if route is not None and route.resource is not None:
             self.resource = route.resource
         self._running = running
@@ -95,9 +95,9 @@ class Handler(Sending):
             # If some relationships are hidden, the principal must be known first: a hidden route must answer like one
             # that does not exist.
             if not engine.hides_relationships:
-                if self._method is NOT_ALLOWED:
+                if self.method is NOT_ALLOWED:
                     return self.refuse_method()
-                if self._method is OPTIONS:
+                if self.method is OPTIONS:
                     return None
             return self.prepare_identified()
         self.context = ANYBODY
@@ -121,7 +121,7 @@ class Handler(Sending):
 
     def check_request(self) -> None:
         """Check the request against the row of its method in the route table, when the principal is known."""
-        method = self._method
+        method = self.method
         if method is NOT_ALLOWED:
             self.check_method()
         elif method is not OPTIONS:
@@ -138,7 +138,7 @@ class Handler(Sending):
 
     def check_method(self) -> None:
         """Check that there is a route, and that it has the method. Raises RouteNotFound, MethodNotAllowed."""
-        if self._method is NOT_ALLOWED:
+        if self.method is NOT_ALLOWED:
             raise self._no_route() if self.route is None else self._not_allowed()
 
     def refuse_method(self) -> Awaitable[None] | None:
@@ -149,7 +149,7 @@ class Handler(Sending):
 
     def check_parameters(self) -> None:
         """Check the parameters, if no read does. Raises ParameterError."""
-        self.engine.reads.check_parameters(self.request.query, self._method.accepts)
+        self.engine.reads.check_parameters(self.request.query, self.method.accepts)
 
     def _refuse_headers(self) -> None:
         """Answer headers that are too large with a status and without a document, as invalid HTTP."""
@@ -165,7 +165,7 @@ class Handler(Sending):
         if not _PRECONDITIONS.isdisjoint(headers):
             name = next(name for name in headers if name in _PRECONDITIONS)
             raise PreconditionUnsupported(f"{name} is not supported yet: send the write without it.", header=name)
-        body = self._method.body
+        body = self.method.body
         if body is not None:
             if body is not ANY:
                 self._check_media_type(body)

@@ -99,7 +99,7 @@ class Identifying(Receiving):
             return
         self.resource = view.catalog.by_type[route.resource.type]
         if route.relationship is not None and route.relationship not in self.resource.relationships:
-            self.route, self._method = None, NOT_ALLOWED
+            self.route, self.method = None, NOT_ALLOWED
 
     @property
     def catalog(self) -> Catalog:

@@ -21,32 +21,29 @@ MakePlan = Callable[[Parsed, list[ApiError]], Planned | None]
 parsed here, because it is the key of the first cache. Appends to errors; the plan may be None if there are some."""
 
 
-class PipelineHandler(Handler):
-    """The base of handlers that read and write resources."""
-
-    async def run(
-        self,
-        parse: Parse[Parsed],
-        plan: MakePlan[Parsed, Planned],
-        execute: Callable[[Planned], Awaitable[Result]],
-        encode: Callable[[Planned, Result], Awaitable[None]],
-    ) -> None:
-        """Answer the request. Before, `server/app.py` has found its route, and `prepare` has checked it against the
-        route table (method, media types, length) and has asked the engine who sends it (`self.context`)."""
-        if not self.database.is_assigned:
-            self.database = self.database.acting_for(self.context.principal)
-            role = self.database.role
-            execute, encode = translate_refusals(role, execute), translate_refusals(role, encode)
-        errors = Errors()
-        self.stage("parse")
-        if not self._method.accepts:
-            self.check_parameters()
-        parsed = parse(errors)
-        self.stage("plan")
-        planned = plan(parsed, errors)
-        raise_all(errors)
-        assert planned is not None
-        self.stage("execute")
-        result = await execute(planned)
-        self.stage("encode")
-        await encode(planned, result)
+async def run_stages(
+    handler: Handler,
+    parse: Parse[Parsed],
+    plan: MakePlan[Parsed, Planned],
+    execute: Callable[[Planned], Awaitable[Result]],
+    encode: Callable[[Planned, Result], Awaitable[None]],
+) -> None:
+    """Answer the request of a handler. Before, `server/app.py` has found its route, and `prepare` has checked it
+    against the route table (method, media types, length) and has asked the engine who sends it (`handler.context`)."""
+    if not handler.database.is_assigned:
+        handler.database = handler.database.acting_for(handler.context.principal)
+        role = handler.database.role
+        execute, encode = translate_refusals(role, execute), translate_refusals(role, encode)
+    errors = Errors()
+    handler.stage("parse")
+    if not handler.method.accepts:
+        handler.check_parameters()
+    parsed = parse(errors)
+    handler.stage("plan")
+    planned = plan(parsed, errors)
+    raise_all(errors)
+    assert planned is not None
+    handler.stage("execute")
+    result = await execute(planned)
+    handler.stage("encode")
+    await encode(planned, result)

@@ -28,7 +28,8 @@ from server.execution.arguments import Arguments
 from server.execution.execute import ReadResult, cursors, execute_read, raise_impossible, read_first
 from server.execution.pacing import run_steps
 from server.execution.streams import Stream
-from server.handlers.pipeline import PipelineHandler
+from server.handlers.base import Handler
+from server.handlers.pipeline import run_stages
 from server.http import compression
 from server.http.negotiation import JSON_API
 from server.limits.running import ClientGone
@@ -60,7 +61,7 @@ class Reading(msgspec.Struct, frozen=True, eq=False):
     links: Callable[[], dict[str, str]] = dict
 
 
-class ReadingHandler(PipelineHandler):
+class ReadingHandler(Handler):
     """The base of handlers that read."""
 
     _gzip_stream: compression.GzipStream | None = None
@@ -70,7 +71,8 @@ class ReadingHandler(PipelineHandler):
         """Answer a GET with a document or a stream. links: as for `Reading`."""
         if self.context.access.refused:
             self.engine.reads.check(shape, self.context)
-        await self.run(
+        await run_stages(
+            self,
             lambda _: None if shape.kind == "collection" else self.path_id(shape.resource),
             lambda path_id, _: self._plan_read(shape, path_id, links),
             self._execute_read,

@@ -33,7 +33,7 @@ class Receiving(ObservedHandler):
     engine: Engine
     answer_error: Callable[[BaseException], None]
     """Sends an exception as an error document."""
-    _method: Method
+    method: Method
     """The row of the route table for the method of the request."""
     # A request without a body never sets the following.
     body_bytes = 0
@@ -53,7 +53,7 @@ class Receiving(ObservedHandler):
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
         """Keep a chunk, or refuse the request if the body becomes too large."""
         self._received_bytes = received = self._received_bytes + len(chunk)
-        if self._is_refused or self._method.body is None:
+        if self._is_refused or self.method.body is None:
             return None
         if received > self.engine.settings.max_body_bytes:
             self.answer_error(self._too_large())

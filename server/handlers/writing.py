@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from querybuild.declarations.resource import Resource
-from querybuild.errors import ApiError, release_frames
+from querybuild.errors import SHOWN_CHARACTERS, ApiError, release_frames
 from querybuild.planning.writes.linkage import written_relationships
 from querybuild.query import Change, ChangeKind
 from serializers.decode import decode_resource_document, with_id
 from serializers.json_api import encode_identifier_document
 from serializers.links import quote_segment, resource_path
 from serializers.objects import MetaDocument
+from server.errors import AuditUnavailable, OutcomeUnknown, error_objects
 from server.execution.execute import ReadResult
+from server.execution.pacing import run_steps
 from server.execution.writes.answers import Nothing, ReadBack
 from server.execution.writes.reply import Reply
-from server.handlers.auditing import AuditedHandler
-from server.handlers.pipeline import Parse
+from server.execution.writes.writer import Around, Writer
+from server.handlers.auditing import (
+    CHANGE_OF_METHOD,
+    CLIENT_GONE,
+    UNKNOWN,
+    Target,
+    check_audit,
+    record,
+    record_written,
+    with_ids,
+)
+from server.handlers.pipeline import MakePlan, Parse, Parsed, Planned, Result, run_stages
+from server.handlers.reading import ReadingHandler
+from server.limits.running import ClientGone
+from server.observing.audit import AuditLog
 from server.preparing.reads import PreparedRead, ReadShape
 from server.preparing.writes import PreparedWrite, TypedWrite
+from server.routes import WRITES, Shape
 
 
 def message_document(message: str) -> bytes:
@@ -39,8 +56,120 @@ class AnsweredWrite(msgspec.Struct, frozen=True, eq=False):
     read: PreparedRead
 
 
-class WritingHandler(AuditedHandler):
-    """The base of handlers that write."""
+class WritingHandler(ReadingHandler):
+    """The base of handlers that write. around: what belongs to the request besides its writes."""
+
+    around: Around | None = None
+    _is_recorded = False
+    _reply: Reply | None = None
+    _make_reply: Callable[[Any], Reply]
+
+    async def answer_write(
+        self,
+        parse: Parse[Parsed],
+        plan: MakePlan[Parsed, Planned],
+        execute: Callable[[Planned], Awaitable[Result]],
+        reply: Callable[[Planned, Result], Reply],
+    ) -> None:
+        """Answer a write. reply: makes the answer of what `execute` returns: before the commit, if `around` asks for
+        it."""
+
+        async def write(planned: Planned) -> Result:
+            if self.around is None:
+                return await execute(planned)
+            self._make_reply = partial(reply, planned)
+            try:
+                return await execute(planned)
+            finally:
+                # It refers to the handler, which refers to it.
+                del self._make_reply
+
+        async def send(planned: Planned, result: Result) -> None:
+            await self._send_reply(reply(planned, result) if self._reply is None else self._reply)
+
+        await run_stages(self, parse, plan, write, send)
+
+    async def _reply_before_commit(self, result: Any) -> Reply:
+        """Return the answer with all of its bytes."""
+        reply = self._make_reply(result)
+        if not isinstance(reply.document, bytes | None):
+            reply = msgspec.structs.replace(reply, document=b"".join(await run_steps(reply.document)))
+        self._reply = reply
+        return reply
+
+    async def _send_reply(self, reply: Reply) -> None:
+        if reply.media_type:
+            self._headers["Content-Type"] = reply.media_type
+        if reply.location:
+            self._headers["Location"] = reply.location
+        if reply.document is None:
+            self.set_status(reply.status)
+            self.clear_header("Content-Type")
+            self.set_server_timing()
+            self.finish()
+        else:
+            await self.finish_written(reply.document, reply.status)
+
+    @property
+    def writer(self) -> Writer:
+        """A writer for this request."""
+        on_commit = None if self.telemetry.audit is None else self._on_commit
+        return Writer(
+            *(self.database, self.engine, self.context, self.request.headers, self.cancel_scope, on_commit),
+            *(self.around, self._reply_before_commit),
+        )
+
+    def _on_commit(self, ids: Sequence[Any]) -> None:
+        self.record_done(with_ids(self.targets(), ids))
+
+    @property
+    def audit(self) -> AuditLog | None:
+        """The audit log, if there is one and the request is a write."""
+        return self.telemetry.audit if self.request.method in WRITES else None
+
+    def refuse_method(self) -> Awaitable[None] | None:
+        """Find out who asks first, if the refusal is recorded. Raises like `prepare_identified`."""
+        return super().refuse_method() if self.audit is None else self.prepare_identified()
+
+    def prepare_write(self) -> None:
+        """Make the checks of writes. Raises AuditUnavailable if a write could not be recorded."""
+        if self.telemetry.audit is not None:
+            check_audit(self.telemetry.audit)
+        super().prepare_write()
+
+    def targets(self) -> list[Target]:
+        """Return what the request writes."""
+        route = self.route
+        assert route is not None
+        kind, row_id = CHANGE_OF_METHOD.get(self.request.method or ""), route.id[:SHOWN_CHARACTERS] or None
+        if route.shape is Shape.RELATIONSHIP:
+            return [Target("update", self.resource.type, row_id, self.relationship.name)]
+        if route.shape is Shape.RELATED:
+            return [Target(kind, self.engine.catalog.target(self.relationship).type)]
+        return [Target(kind, self.resource.type, row_id)]
+
+    def record_done(self, targets: Sequence[Target]) -> None:
+        """Record what was committed. Raises AuditFailed."""
+        self._is_recorded = True
+        record_written(self, targets)
+
+    def record_failure(self, error: BaseException) -> None:
+        """Record a write that was refused or has failed. Raises AuditUnavailable."""
+        # The route is None if its relationship is hidden from the principal.
+        if self.audit is None or self.route is None or self._is_recorded or isinstance(error, AuditUnavailable):
+            return
+        self._is_recorded = True
+        # Another answer would tell the client to write again what may have been written.
+        may_be_written = isinstance(error, (ClientGone, OutcomeUnknown))
+        # While the log cannot be written, the lines of refused writes are not kept: there may be any number of them.
+        is_recorded = (may_be_written or self.audit.check()) and record(self, self.targets(), self._outcome(error))
+        if not (is_recorded or may_be_written):
+            raise AuditUnavailable("The audit log cannot be written; try again.") from error
+
+    def _outcome(self, error: BaseException) -> str:
+        if isinstance(error, ClientGone):
+            return UNKNOWN if self.cancel_scope.is_unsure else CLIENT_GONE
+        return error_objects(error, self.request_id)[0].code
 
     def asked(self, kind: ChangeKind, id_text: str | None = None) -> Change:
         """Return the change that the request asks for, without what its body says. id_text: that of the path, if it is
@@ -78,7 +207,7 @@ class WritingHandler(AuditedHandler):
     def shape_of(self, resource: Resource, change: Change | None) -> ReadShape:
         """Return the shape of the read that answers a write of this resource."""
         written = () if change is None else written_relationships(change, resource, self.catalog)
-        return ReadShape("resource", resource, written=written, accepts=self._method.accepts)
+        return ReadShape("resource", resource, written=written, accepts=self.method.accepts)
 
     async def execute_write(self, answered: AnsweredWrite) -> tuple[Any, ReadResult | None]:
         """Write, and read the answer. Returns the id of the row, and the rows of the document. None: the row may not be
@@ -108,7 +237,7 @@ class WritingHandler(AuditedHandler):
     ) -> AnsweredWrite | None:
         """Return the write of a resource, with the read of this resource that answers it. Appends to errors."""
         if isinstance(change, TypedWrite):
-            shape = ReadShape("resource", resource, written=change.written, accepts=self._method.accepts)
+            shape = ReadShape("resource", resource, written=change.written, accepts=self.method.accepts)
             return self.with_read(change.write, shape, errors)
         write = self.plan_write(resource, change, errors)
         return self.with_read(write, self.shape_of(resource, change), errors)

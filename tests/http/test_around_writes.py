@@ -9,7 +9,7 @@ import pytest
 
 from server.errors import Conflict
 from server.execution.writes.reply import Reply
-from server.handlers.auditing import AuditedHandler
+from server.handlers.writing import WritingHandler
 from server.postgres.connection import Connection
 from tests.http.conftest import Api
 from tests.http.operating import add
@@ -59,7 +59,7 @@ class Recorded:
 
 async def record(api: Api, monkeypatch: pytest.MonkeyPatch, recorded: Recorded) -> Recorded:
     await api.sql("CREATE TABLE around (what text, transaction text)")
-    monkeypatch.setattr(AuditedHandler, "around", recorded)
+    monkeypatch.setattr(WritingHandler, "around", recorded)
     return recorded
 
 

@@ -21,8 +21,10 @@ from server.execution.arguments import Arguments
 from server.execution.calls import answer_refusals, check_privilege, read_value, write_rows, write_value
 from server.execution.execute import ReadResult
 from server.execution.writes.reply import Reply
-from server.handlers.auditing import AuditedHandler, Target
+from server.handlers.auditing import Target
+from server.handlers.pipeline import run_stages
 from server.handlers.reading import Reading
+from server.handlers.writing import WritingHandler
 from server.preparing.reads import ReadShape
 
 Result = TypeVar("Result")
@@ -35,7 +37,7 @@ class Called(msgspec.Struct, frozen=True, eq=False):
     reading: Reading | None
 
 
-class FunctionHandler(AuditedHandler):
+class FunctionHandler(WritingHandler):
     """Calls a function: a GET in a transaction that only reads, a POST in one that may write."""
 
     @property
@@ -48,9 +50,9 @@ class FunctionHandler(AuditedHandler):
     async def get(self) -> None:
         self._check_access()
         if self.function.returns:
-            await self.run(self._parse_parameters, self._plan_rows, self._read_rows, self._encode_rows)
+            await run_stages(self, self._parse_parameters, self._plan_rows, self._read_rows, self._encode_rows)
         else:
-            await self.run(self._parse_parameters, self._plan_value, self._read_value, self._encode_value)
+            await run_stages(self, self._parse_parameters, self._plan_value, self._read_value, self._encode_value)
 
     async def post(self) -> None:
         self._check_access()
@@ -70,7 +72,7 @@ class FunctionHandler(AuditedHandler):
     def _parameters(self) -> frozenset[str]:
         """The parameters of the route, with the arguments of a GET."""
         names = self.function.arguments if self.function.method == "GET" else ()
-        return self._method.accepts.union([ARGUMENT + one.name for one in names])
+        return self.method.accepts.union([ARGUMENT + one.name for one in names])
 
     def _check_access(self) -> None:
         """Check that the principal may call the function. Raises Forbidden, Unauthenticated."""

@@ -23,7 +23,7 @@ class RelatedHandler(WritingHandler):
         return self.catalog.target(self.relationship)
 
     async def get(self) -> None:
-        await self.answer_read(ReadShape("related", self.resource, self.relationship, accepts=self._method.accepts))
+        await self.answer_read(ReadShape("related", self.resource, self.relationship, accepts=self.method.accepts))
 
     async def post(self) -> None:
         check_method(self.target, "create")

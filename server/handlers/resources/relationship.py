@@ -63,7 +63,7 @@ class RelationshipHandler(WritingHandler):
 
     @property
     def _shape(self) -> ReadShape:
-        return ReadShape("linkage", self.resource, self.relationship, accepts=self._method.accepts)
+        return ReadShape("linkage", self.resource, self.relationship, accepts=self.method.accepts)
 
     def _related_link(self) -> dict[str, str]:
         assert self.route is not None

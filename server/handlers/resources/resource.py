@@ -16,7 +16,7 @@ class CollectionHandler(WritingHandler):
     """Lists a collection and creates resources in it."""
 
     async def get(self) -> None:
-        await self.answer_read(ReadShape("collection", self.resource, accepts=self._method.accepts))
+        await self.answer_read(ReadShape("collection", self.resource, accepts=self.method.accepts))
 
     async def post(self) -> None:
         check_method(self.resource, "create")
@@ -27,7 +27,7 @@ class ResourceHandler(WritingHandler):
     """Reads, updates and deletes one resource."""
 
     async def get(self) -> None:
-        await self.answer_read(ReadShape("resource", self.resource, accepts=self._method.accepts))
+        await self.answer_read(ReadShape("resource", self.resource, accepts=self.method.accepts))
 
     async def patch(self) -> None:
         check_method(self.resource, "update")
