@@ -84,7 +84,7 @@ class JsonApiEncoder:
         return encoder
 
 
-JSON_API = Representation(MEDIA_TYPE, JsonApiEncoder)
+JSON_API = Representation(JsonApiEncoder)
 
 
 def _keys_of_one(plan: ReadPlan) -> Sequence[_Key] | None:

@@ -49,8 +49,7 @@ class Encoder(Protocol):
 
 
 class Representation(msgspec.Struct, frozen=True, eq=False):
-    """A representation of the documents of reads. media_type: that of the answers. make: makes the encoder of a plan;
-    the second argument is the URL that links begin with."""
+    """A representation of the documents of reads. make: makes the encoder of a plan; the second argument is the URL
+    that links begin with."""
 
-    media_type: str
     make: Callable[[ReadPlan, str], Encoder]

@@ -53,4 +53,4 @@ def _line(values: Sequence[Any]) -> bytes:
     return line.getvalue().encode()
 
 
-CSV = MediaType("text/csv", representation=Representation("text/csv", CsvEncoder))
+CSV = MediaType("text/csv", representation=Representation(CsvEncoder))

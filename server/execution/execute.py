@@ -41,7 +41,6 @@ from server.preparing.reads import PreparedRead, ReadShape
 
 log = logging.getLogger("server")
 
-
 FIRST_INCLUDED = 5000
 """How many included rows a list without pages may have that is not streamed."""
 

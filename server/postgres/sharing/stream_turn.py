@@ -37,10 +37,7 @@ class StreamTurn:
         self._slots = slots
         self._reader = reader
         self._telemetry = telemetry
-        # JIT is chosen by the cost of all rows, and its compilation would delay the first rows.
-        limits = {"idle_in_transaction_session_timeout": stream_seconds, "statement_timeout": timeout_seconds}
-        values = {name: milliseconds(seconds) for name, seconds in limits.items() if seconds is not None}
-        self._options = "; ".join([f"SET LOCAL {name}={value}" for name, value in {**values, "jit": "off"}.items()])
+        self._limits = {"idle_in_transaction_session_timeout": stream_seconds, "statement_timeout": timeout_seconds}
 
     async def begin(self, connection: Connection) -> None:
         """Take a slot, and let the transaction take as long as its client. Raises NoSnapshot, NoFreeSlot."""
@@ -51,4 +48,7 @@ class StreamTurn:
         if not self.is_held:
             raise NoFreeSlot("Too many long answers are being sent.")
         self._telemetry.count(metrics.STREAMS)
-        await connection.execute(self._options)
+        options = {name: milliseconds(seconds) for name, seconds in self._limits.items() if seconds is not None}
+        # JIT is chosen by the cost of all rows, and its compilation would delay the first rows.
+        options["jit"] = "off"
+        await connection.execute("; ".join([f"SET LOCAL {name}={value}" for name, value in options.items()]))
