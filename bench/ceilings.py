@@ -21,10 +21,11 @@ import msgspec
 from bench.breakdown import read_shape
 from bench.requests import Request, rendered
 from bench.servers import Cpus, pin_own
+from querybuild.planning.context import Context
 from server.embedded.cluster import find_software
 from server.embedded.folder import SoftwareMissing
 from server.engine import ANYBODY, Engine
-from server.execution.arguments import Arguments
+from server.execution.arguments import arguments_of
 from server.execution.execute import execute_read
 from server.postgres.opening import open_database
 from server.resources import built_in
@@ -132,7 +133,7 @@ async def _sent(url: str, request: Request, cursor: str) -> list[tuple[str, Sequ
         # In the first execution the driver also looks up types.
         for _ in range(2):
             sent.clear()
-            await execute_read(database, prepared, Arguments(prepared.values, path=path_id), engine)
+            await execute_read(database, prepared, arguments_of(prepared, Context(), path_id), engine)
     finally:
         await database.close()
     return sent

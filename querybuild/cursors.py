@@ -39,6 +39,11 @@ class Cursor(msgspec.Struct, frozen=True):
     values: tuple[str | None, ...]
     is_cut: tuple[bool, ...]
 
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The values that are not null."""
+        return tuple([one for one in self.values if one is not None])
+
     def check(self, mark: str, count: int) -> None:
         """Check that the cursor belongs to the requested list. mark: that of the list. count: the number of its sort
         keys. Raises ValueFault."""

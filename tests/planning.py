@@ -72,6 +72,13 @@ def read_collection(
     return planned
 
 
+def values_of(planned: PlannedRead) -> tuple[Any, ...]:
+    """Return all values of a read: of the filter, of the cursor, the limit and the offset, if there are any."""
+    rows, page = planned.plan.rows, planned.page_values
+    limits = [value for slot, value in ((rows.limit, page.limit), (rows.offset, page.offset)) if slot is not None]
+    return (*planned.values, *page.cursor, *limits)
+
+
 def read_resource(
     type_name: str, query_string: str = "", *, written: tuple[str, ...] = (), limits: Limits = LIMITS
 ) -> PlannedRead:

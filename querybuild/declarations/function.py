@@ -92,13 +92,11 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Returned(msgspec.Struct, frozen=True):
-    """A condition of a plan: whether the row with this alias is one of those that a call returns. key: its id. slot: of
-    the first value of the call."""
+    """A condition of a plan: whether the row with this alias is one of those that a call returns. key: its id."""
 
     alias: str
     key: Key
     call: Call
-    slot: int
 
 
 def split_functions(declarations: Any) -> tuple[Any, tuple[Function, ...]]:

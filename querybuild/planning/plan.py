@@ -25,7 +25,11 @@ FIRST_ALIAS = "t0"
 class Slot(msgspec.Struct, frozen=True):
     """Where a parameter's value comes from.
 
-    request: the values of query and body, in the order in which they were planned.
+    request: the values of the filter, or of the body, in the order in which they were planned.
+    cursor: the texts of the cursor, without those that are null.
+    limit, offset: those of the page.
+    argument: the values of a called function, in the order of its declaration.
+    returned: the ids of the rows that a called function has returned, as one array.
     context: the values of the context's criteria, in the order of `Context.values`.
     path: the id in the path.
     keys: ids or keys of the rows of an earlier statement, as one array.
@@ -33,8 +37,28 @@ class Slot(msgspec.Struct, frozen=True):
     max_rows: a limit for the number of rows.
     """
 
-    source: Literal["request", "context", "path", "keys", "row", "max_rows"]
+    source: Source
     index: int = 0
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Where its value stands among all values: the group, and the index in it."""
+        if self.source in _LISTS:
+            return _LISTS.index(self.source), self.index
+        return len(_LISTS), _SINGLE.index(self.source)
+
+
+Source = Literal[
+    "request", "context", "cursor", "argument", "path", "limit", "offset", "returned", "keys", "row", "max_rows"
+]
+
+_LISTS: tuple[Source, ...] = ("request", "context", "cursor", "argument")
+_SINGLE: tuple[Source, ...] = ("path", "limit", "offset", "returned", "keys", "row", "max_rows")
+"""The sources of several values, and those of one. Each of the first is a group of values. The others are the last
+group."""
+
+
+LIMIT, OFFSET = Slot("limit"), Slot("offset")
 
 
 Pair = tuple[Key, Key]
@@ -64,7 +88,7 @@ class Rows(msgspec.Struct, frozen=True):
     order: the order in which the rows are read.
     joins: the rows that the order needs.
     keyset: the position in the order after which the rows begin.
-    limit, offset: slots, None for all rows.
+    limit, offset: None for all rows.
     """
 
     resource: Resource
@@ -77,8 +101,8 @@ class Rows(msgspec.Struct, frozen=True):
     conditions: tuple[Condition, ...] = ()
     joins: tuple[Rows, ...] = ()
     order: tuple[OrderKey, ...] = ()
-    limit: int | None = None
-    offset: int | None = None
+    limit: Slot | None = None
+    offset: Slot | None = None
     keyset: KeysetPosition | None = None
 
     @property
@@ -175,11 +199,11 @@ class OrderKey(msgspec.Struct, frozen=True):
 
 
 class KeysetPosition(msgspec.Struct, frozen=True):
-    """The position after a row in the order. slots: those of the texts of its sort keys, None for a key that is null.
+    """The position after a row in the order. slots: of the texts of its sort keys, None for a key that is null.
     is_cut: of each key, whether the text is only the beginning of the value, which has to be looked up."""
 
     keys: tuple[OrderKey, ...]
-    slots: tuple[int | None, ...]
+    slots: tuple[Slot | None, ...]
     is_cut: tuple[bool, ...] = ()
 
     @property
@@ -366,3 +390,22 @@ def _has_statements(node: Node) -> bool:
 
 
 Values = tuple[Any, ...]
+
+
+class PageValues(msgspec.Struct, frozen=True):
+    """The values for the slots of a page. cursor: the texts of a cursor, without those that are null."""
+
+    limit: int | None = None
+    offset: int = 0
+    cursor: Values = ()
+
+
+WHOLE = PageValues()
+"""Those of a read without pages."""
+
+_LAST_OFFSET = 2**63 - 1
+
+
+def page_values(limit: int | None, offset: int, cursor: Values) -> PageValues:
+    """Return the values of a page. A request may send an offset that PostgreSQL has no type for."""
+    return PageValues(limit, min(offset, _LAST_OFFSET), cursor)

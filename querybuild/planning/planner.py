@@ -7,6 +7,8 @@ It must not know: SQL text, rows, HTTP. Writes are planned in `changes.py`.
 
 from __future__ import annotations
 
+from itertools import count
+
 import msgspec
 
 from querybuild.cursors import decode_cursor, mark_of
@@ -21,16 +23,22 @@ from querybuild.planning.context import Context
 from querybuild.planning.filter_values import ReadValue
 from querybuild.planning.plan import (
     FIRST_ALIAS,
+    LIMIT,
+    OFFSET,
+    WHOLE,
     Branch,
     IdIs,
     KeysetPosition,
     Node,
     OrderKey,
+    PageValues,
     ReadPlan,
     RelatedScope,
     Rows,
+    Slot,
     Values,
     node_of,
+    page_values,
 )
 from querybuild.planning.reads.counting import NO_REFERENCES, References, counted_by
 from querybuild.planning.reads.fetching import included_fetch, linkage_fetch, united
@@ -40,8 +48,6 @@ from querybuild.planning.reads.stream_plan import can_be_streamed
 from querybuild.planning.rows import MAX_COLUMNS, joined_width
 from querybuild.planning.rowsets import open_key_rows, open_owners, open_related, rows_with_alias, with_conditions
 from querybuild.query import Limits, Page, Query
-
-LAST_OFFSET = 2**63 - 1
 
 LINK, PARENT = "t1", "p"
 """The aliases of a link table that is joined to related rows, and of the row that the path names."""
@@ -60,7 +66,7 @@ class PlannedRead(msgspec.Struct, frozen=True):
     """A planned read.
 
     page: the page, with the total that is counted.
-    values: the values for the slots of the plan: those of the filter, those of the cursor, limit, offset.
+    values: the values of the filter. page_values: those of the page.
     list_name, cursor_mark: the list that its cursors are valid for.
     cursor_parent: the parent of the list that the request's cursor was created for. None without a cursor.
     readers: for each converted val of the filter its index, and the function that converts it.
@@ -70,6 +76,7 @@ class PlannedRead(msgspec.Struct, frozen=True):
     plan: ReadPlan
     page: Page
     values: Values = ()
+    page_values: PageValues = WHOLE
     list_name: str = ""
     cursor_mark: str = ""
     cursor_parent: str | None = None
@@ -93,7 +100,7 @@ def plan_collection(
 ) -> PlannedRead:
     """Plan the page of a collection. Appends FilterError, SortError, IncludeError, FieldsError and PageError to errors.
     The plan is only valid if there are none. references: foreign keys that allow counting keys instead of rows. call:
-    that of a function, if only the resources that it returns are listed. The slots of its values follow the others."""
+    that of a function, if only the resources that it returns are listed."""
     planner = _ReadPlanner(catalog, context, limits, errors)
     return planner.page(query, resource, references=references, call=call)
 
@@ -184,6 +191,7 @@ class _ReadPlanner:
         self.sorts = SortPlanner(catalog, limits, errors, self.conditions)
         self._joined_count = 0
         self.cursor_parent: str | None = None
+        self.cursor_values: Values = ()
 
     def related(self, query: Query, scope: RelatedScope, *, shows_resources: bool | None = None) -> PlannedRead:
         """Plan the related rows of the resource that the path names. shows_resources: for linkage, whether the
@@ -220,7 +228,7 @@ class _ReadPlanner:
         mark = mark_of(name, vals_of(query.filter)) if name else ""
         rows = self.rows(query, page, resource, mark)
         if call is not None:
-            returned = Returned(rows.alias, resource.id.key, call, len(self.conditions.values))
+            returned = Returned(rows.alias, resource.id.key, call)
             rows = msgspec.structs.replace(rows, conditions=(*rows.conditions, returned))
         is_joining = 0 < page.size <= MAX_JOINED_ROWS
         plan = ReadPlan(
@@ -241,7 +249,8 @@ class _ReadPlanner:
             plan = msgspec.structs.replace(plan, first_rows=self._first_rows())
         values, readers = tuple(self.conditions.values), tuple(self.conditions.readers)
         filters = sent_filters(query.filter, self.conditions.value_slots, self.conditions.checked)
-        return PlannedRead(plan, page, values, name, mark, self.cursor_parent, readers, filters)
+        found = page_values(self._limit(page), page.offset, self.cursor_values)
+        return PlannedRead(plan, page, values, found, name, mark, self.cursor_parent, readers, filters)
 
     def rows(self, query: Query, page: Page, resource: Resource, mark: str) -> Rows:
         """Plan the primary rows of a page. mark: that of the list, for its cursors."""
@@ -251,7 +260,8 @@ class _ReadPlanner:
         if page.is_before:
             order = tuple(msgspec.structs.replace(key, is_backwards=True) for key in order)
         keyset = self.keyset(page, order, mark)
-        limit, offset = self.page_slots(page)
+        limit = None if self._limit(page) is None else LIMIT
+        offset = OFFSET if page.size and page.offset else None
         joins = tuple(self.sorts.joins.values())
         return msgspec.structs.replace(
             rows, conditions=conditions, joins=joins, order=order, keyset=keyset, limit=limit, offset=offset
@@ -292,18 +302,16 @@ class _ReadPlanner:
                 PageError(f"Expected {error}, not {quoted(page.cursor)}.", parameter=page.cursor_parameter)
             )
             return None
-        self.cursor_parent = cursor.parent
-        slots = tuple(None if value is None else self.conditions.slot(value) for value in cursor.values)
+        self.cursor_parent, self.cursor_values = cursor.parent, cursor.known
+        indexes = count()
+        slots = tuple([None if value is None else Slot("cursor", next(indexes)) for value in cursor.values])
         return KeysetPosition(keys, slots, cursor.is_cut if any(cursor.is_cut) else ())
 
-    def page_slots(self, page: Page) -> tuple[int | None, int | None]:
-        """Return the slots of LIMIT and OFFSET."""
-        if page.size == 0:
-            if not isinstance(self.limits.unpaginated, int):
-                return None, None
-            return self.conditions.slot(self.limits.unpaginated + 1), None
-        limit = self.conditions.slot(_rows_read(page))
-        return limit, self.conditions.slot(min(page.offset, LAST_OFFSET)) if page.offset else None
+    def _limit(self, page: Page) -> int | None:
+        """Return how many rows are read, or None for all. One row more than are allowed without pages is an error."""
+        if page.size:
+            return _rows_read(page)
+        return self.limits.unpaginated + 1 if isinstance(self.limits.unpaginated, int) else None
 
     def root(self, query: Query, rows: Rows, written: tuple[str, ...], *, is_joining: bool) -> Node:
         """Plan the node of the primary rows and its branches. is_joining: whether to-one includes may be joined."""

@@ -12,6 +12,7 @@ from pypika.terms import Criterion, Term
 from querybuild.declarations.function import Call, Returned
 from querybuild.declarations.keys import Key
 from querybuild.declarations.terms import Template, escaped_braces, quote_ident, sql_of
+from querybuild.planning.plan import Slot
 from querybuild.sql.binds import Binds
 from querybuild.sql.keys import columns_of, is_any_key, shown_key
 from querybuild.sql.statement import Statement
@@ -24,9 +25,9 @@ def is_returned(returned: Returned, binds: Binds) -> Criterion:
     PostgreSQL calls the function once, before it reads the first row. If it was called before: `"t0"."id"=ANY($1)`."""
     ids: Term
     if returned.call.is_done:
-        ids = binds.request(returned.slot)
+        ids = binds(Slot("returned"))
     else:
-        ids = Template("ARRAY({})", _ids(returned.call, returned.key, returned.slot, binds))
+        ids = Template("ARRAY({})", _ids(returned.call, returned.key, 0, binds))
     return is_any_key(columns_of(returned.alias), returned.key, ids)
 
 
@@ -69,7 +70,7 @@ def _called(call: Call, slot: int, binds: Binds) -> Term:
     names = [function.name] if function.schema is None else [function.schema, function.name]
     given, terms = [], []
     for index, argument in enumerate(call.arguments, slot):
-        parameter: Term = binds.request(index)
+        parameter: Term = binds(Slot("argument", index))
         terms.append(parameter if argument.type.bound is None else argument.type.bound(parameter))
         sql_type = escaped_braces(function.signature.types[argument.name])
         given.append(f"{_identifier(argument.column_name)}=>CAST({{}} AS {sql_type})")

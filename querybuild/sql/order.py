@@ -53,7 +53,7 @@ def rows_after(rows: Rows, keyset: KeysetPosition, binds: Binds) -> list[Criteri
         ("t0"."age","t0"."id")>($1,$2); "t0"."age" IS NULL   nulls come last, and no comparison matches them
         "t0"."last_name">$1; ("t0"."last_name"=$1 AND ("t0"."age","t0"."id")<($2,$3)); ...   keys of both directions
     """
-    slots = [None if slot is None else binds.request(slot) for slot in keyset.slots]
+    slots = [None if slot is None else binds(slot) for slot in keyset.slots]
     bounds = [None if slot is None else _bound(key, slot) for key, slot in zip(keyset.keys, slots, strict=True)]
     if keyset.is_cut:
         cut = zip(keyset.keys, bounds, keyset.is_cut, strict=True)
@@ -86,7 +86,7 @@ def _looked_up(rows: Rows, keyset: KeysetPosition, key: OrderKey, bounds: Sequen
     """
     slot, term = keyset.slots[keyset.keys.index(key)], operand(key.column, binds)
     assert slot is not None
-    beginning = Template("CAST({} AS TEXT)", binds.request(slot))
+    beginning = Template("CAST({} AS TEXT)", binds(slot))
     of_row = [
         Template("{}={}", operand(one.column, binds), bound)
         for one, bound in zip(keyset.keys, bounds, strict=True)

@@ -263,14 +263,14 @@ def _limit_term(plan: ReadPlan, binds: Binds, *, is_page: bool) -> Term | None:
         return None
     is_filtered = plan.scope is not None or plan.rows.conditions or plan.rows.criteria
     is_fixed = plan.usual_limit is not None and not is_filtered
-    limit = Template(str(plan.usual_limit)) if is_fixed else binds.request(plan.rows.limit)
+    limit = Template(str(plan.usual_limit)) if is_fixed else binds(plan.rows.limit)
     return Template("{}-1", limit) if is_page and plan.reads_one_more else limit
 
 
 def _offset(query: QueryBuilder, plan: ReadPlan, binds: Binds) -> QueryBuilder:
     if plan.rows.offset is None:
         return query
-    offset: Any = binds.request(plan.rows.offset)
+    offset: Any = binds(plan.rows.offset)
     return query.offset(offset)
 
 

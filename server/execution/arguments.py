@@ -6,40 +6,43 @@ from typing import Any
 
 import msgspec
 
-from querybuild.planning.plan import Slot, Values
+from querybuild.planning.context import Context
+from querybuild.planning.plan import WHOLE, PageValues, Slot, Values
 from querybuild.sql.statement import Statement
+from server.preparing.reads import PreparedRead
 
 
 class Arguments(msgspec.Struct, frozen=True, eq=False):
-    """The values that a request has for the slots of its statements. request: those of the query or the body. context:
-    those of `Context`. path: the id that the path names."""
+    """The values that a request has for the slots of its statements. The fields are named after the sources of `Slot`.
+    request: those of the filter or the body. page: limit, offset and cursor."""
 
     request: Values = ()
     context: Values = ()
     path: Any = None
+    page: PageValues = WHOLE
+    argument: Values = ()
+    returned: Any = None
 
     def value_of(self, slot: Slot) -> Any:
-        """Return the value of a slot from the request, the context or the path."""
-        if slot.source == "request":
-            return self.request[slot.index]
-        return self.context[slot.index] if slot.source == "context" else self.path
+        """Return the value of a slot that is known before the statement runs."""
+        return self._groups()[slot.position[0]][slot.position[1]]
 
     def of(self, statement: Statement, *, keys: Any = None, row: Any = None, max_rows: Any = None) -> list[Any]:
         """Return the values of $1, $2, ... keys, row, max_rows: the values for the slots of these sources, which are
         only known when the statement runs."""
-        if statement.request_indexes is not None:
-            return [self.request[index] for index in statement.request_indexes]
-        # Local names, because this runs for each parameter of each statement.
-        request, context = self.request, self.context
-        others = {"path": self.path, "keys": keys, "row": row, "max_rows": max_rows}
-        return [
-            request[slot.index]
-            if slot.source == "request"
-            else context[slot.index]
-            if slot.source == "context"
-            else others[slot.source]
-            for slot in statement.slots
-        ]
+        groups = self._groups(keys, row, max_rows)
+        return [groups[group][index] for group, index in statement.positions]
+
+    def _groups(self, keys: Any = None, row: Any = None, max_rows: Any = None) -> tuple[Values, ...]:
+        """Return the values in the order of `Slot.position`."""
+        page = self.page
+        one = (self.path, page.limit, page.offset, self.returned, keys, row, max_rows)
+        return self.request, self.context, page.cursor, self.argument, one
+
+
+def arguments_of(read: PreparedRead, context: Context, path: Any = None, argument: Values = ()) -> Arguments:
+    """Return the values of a read. path: the id in the path. argument: the values of a called function."""
+    return Arguments(read.values, context.values, path, read.page_values, argument)
 
 
 _PLANNED_IDS = 10

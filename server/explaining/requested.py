@@ -15,7 +15,7 @@ from querybuild.planning.context import Context
 from querybuild.query import Query
 from server.engine import Engine
 from server.errors import MethodNotAllowed
-from server.execution.arguments import Arguments
+from server.execution.arguments import Arguments, arguments_of
 from server.http.target import canonical_path, read_target, shown_path
 from server.preparing.reads import PreparedRead, ReadKind, ReadShape
 from server.routes import Route, Shape, below_prefix, match_route, route_not_found
@@ -59,7 +59,7 @@ def read_url(url: str, engine: Engine, context: Context) -> RequestedRead:
     errors = Errors()
     query = parse(split_pairs(query_string, errors), shape.accepts, engine.limits, errors)
     raise_all(errors)
-    return RequestedRead(route, shape, query, prepared, Arguments(prepared.values, context.values, path_id))
+    return RequestedRead(route, shape, query, prepared, arguments_of(prepared, context, path_id))
 
 
 def _target(url: str) -> str:

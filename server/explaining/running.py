@@ -32,7 +32,7 @@ from server.postgres.rules import raise_rule
 
 Result = TypeVar("Result")
 
-_LATER = frozenset({"keys", "row", "max_rows"})
+_LATER = frozenset({"returned", "keys", "row", "max_rows"})
 """The sources of values that only an earlier statement finds."""
 
 

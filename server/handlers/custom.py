@@ -17,7 +17,7 @@ from querybuild.query import Change
 from serializers.json_api import JSON_API
 from server.engine import Engine
 from server.errors import TooManyRows
-from server.execution.arguments import Arguments
+from server.execution.arguments import arguments_of
 from server.execution.execute import execute_read, execute_short
 from server.execution.writes.answers import Ids
 from server.execution.writes.writer import Writer
@@ -77,7 +77,7 @@ class CustomHandler(Handler):
         )
         self.engine.reads.check(shape, self.context)
         prepared = self.engine.reads.prepare(shape, query, self.context)
-        sent = Arguments(prepared.values, self.context.values, None if id is None else read_id(resource, id))
+        sent = arguments_of(prepared, self.context, None if id is None else read_id(resource, id))
         database = self.database.acting_for(self.context.principal)
         execute = translate_refusals(database.role, execute_short if prepared.may_be_streamed else execute_read)
         result = await self.cancel_scope.run(execute(database, prepared, sent, self.engine))

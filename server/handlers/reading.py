@@ -24,7 +24,7 @@ from serializers.links import cursor_links, page_count, page_links, with_query
 from serializers.objects import Meta
 from serializers.steps import ALONE, SHARED, Pace, Steps, release_rows
 from server.errors import StatementTimeout, TooManyStreams
-from server.execution.arguments import Arguments
+from server.execution.arguments import Arguments, arguments_of
 from server.execution.execute import ReadResult, cursors, execute_read, raise_impossible, read_first
 from server.execution.pacing import run_steps
 from server.execution.streams import Stream
@@ -81,7 +81,7 @@ class ReadingHandler(Handler):
 
     def _plan_read(self, shape: ReadShape, path_id: Any, links: Callable[[], dict[str, str]]) -> Reading:
         prepared = self.engine.reads.prepare(shape, self.request.query, self.context)
-        return Reading(shape, prepared, Arguments(prepared.values, self.context.values, path_id), links)
+        return Reading(shape, prepared, arguments_of(prepared, self.context, path_id), links)
 
     async def _execute_read(self, reading: Reading) -> ReadResult | None:
         """Return the rows. None: they are many, and have been sent in a stream."""

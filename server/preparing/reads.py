@@ -13,10 +13,10 @@ from querybuild.cache import BoundedCache, SecondUseCache
 from querybuild.declarations.function import Call
 from querybuild.declarations.resource import Relationship, Resource
 from querybuild.errors import ApiError, Errors, raise_all
-from querybuild.filters import SentFilter, vals_of
+from querybuild.filters import SentFilter
 from querybuild.parse import parse, split_pairs
 from querybuild.planning.context import Context, View, check_action
-from querybuild.planning.plan import ReadPlan, RelatedScope, Rows, Values
+from querybuild.planning.plan import PageValues, ReadPlan, RelatedScope, Rows, Values
 from querybuild.planning.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
 from querybuild.planning.reads.read_forms import Filled, ReadForm, SplitQuery, fill, read_form_of, split_values
 from querybuild.planning.rows import nodes
@@ -82,6 +82,7 @@ class PreparedRead(msgspec.Struct, frozen=True, eq=False):
     queries: PageQueries
     plan: ReadPlan
     values: Values
+    page_values: PageValues
     cursor_mark: str
     cursor_parent: str | None
     filters: tuple[SentFilter, ...]
@@ -167,10 +168,10 @@ class Reads:
         raise_all(errors)
         sent = [] if split is None else split.sent
         own = query_form(pairs, planned.page, sent)
-        made = KnownRead(read_form_of(planned, vals_of(query.filter)), self._ready(planned.plan), own)
+        made = KnownRead(read_form_of(planned), self._ready(planned.plan), own)
         if key is not None and known is None:
             self.caches.read_forms.put(key, made, _read_weight(query_string))
-        filled = Filled(planned.page, planned.values, planned.cursor_mark, planned.cursor_parent)
+        filled = Filled(planned.page, planned.values, planned.page_values, planned.cursor_mark, planned.cursor_parent)
         return _prepared(filled, made, page_queries(own, sent))
 
     def check(self, shape: ReadShape, context: Context) -> None:
@@ -229,8 +230,9 @@ class Reads:
 
 
 def _prepared(filled: Filled, known: KnownRead, queries: PageQueries) -> PreparedRead:
+    form, values = known.form, (filled.values, filled.page_values)
     cursor = filled.cursor_mark, filled.cursor_parent
-    return PreparedRead(filled.page, queries, known.form.plan, filled.values, *cursor, known.form.filters, known.ready)
+    return PreparedRead(filled.page, queries, form.plan, *values, *cursor, form.filters, known.ready)
 
 
 def _read_weight(query_string: str) -> int:

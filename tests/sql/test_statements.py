@@ -15,6 +15,7 @@ from querybuild.planning.planner import plan_linkage
 from querybuild.sql.modify import compile_write
 from querybuild.sql.select import compile_read
 from querybuild.sql.statement import Statement
+from server.execution.arguments import Arguments
 from tests.catalog import CATALOG, SAMPLE
 from tests.link_statements import JOINS, LINKS
 from tests.page_statements import PAGES
@@ -119,6 +120,7 @@ def test_reads(io_loop: IOLoop, corner_url: str) -> None:
         for case in READS + PAGES:
             planned = read_collection(case.type, case.query)
             statements = compile_read(planned.plan)
+            sent = Arguments(planned.values, page=planned.page_values)
             for statement in (statements.primary, statements.count, *statements.branches):
                 if statement is None:
                     continue
@@ -126,7 +128,7 @@ def test_reads(io_loop: IOLoop, corner_url: str) -> None:
                     prepared = await connection.prepare(statement.sql)
                     types = [parameter.name for parameter in prepared.get_parameters()]
                     values = [
-                        planned.values[slot.index] if slot.source == "request" else KEYS[name]
+                        KEYS[name] if slot.source in ("keys", "path") else sent.value_of(slot)
                         for slot, name in zip(statement.slots, types, strict=True)
                     ]
                     await prepared.fetch(*values)

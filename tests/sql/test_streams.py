@@ -18,6 +18,7 @@ from querybuild.planning.planner import PlannedRead, plan_linkage, plan_related
 from querybuild.planning.reads.stream_plan import plan_stream
 from querybuild.sql.statement import Statement
 from querybuild.sql.stream import Part, compile_stream, row_bounds
+from server.execution.arguments import Arguments
 from tests.catalog import CATALOG
 from tests.planning import LIMITS, limits, parsed, read_collection
 
@@ -291,7 +292,7 @@ async def _found(connection: asyncpg.Connection[Any], read: PlannedRead) -> list
 
 
 def _values(statement: Statement, read: PlannedRead, max_rows: int = 0) -> list[Any]:
-    return [max_rows if slot.source == "max_rows" else read.values[slot.index] for slot in statement.slots]
+    return Arguments(read.values, page=read.page_values).of(statement, max_rows=max_rows)
 
 
 async def _linkage(connection: asyncpg.Connection[Any], part: Part) -> None:

@@ -39,7 +39,7 @@ ONE, TWO = Key(("id",), (BIGINT,)), Key(("a", "b"), (BIGINT, TEXT))
 )
 def test_ids(call: Call, key: Key, sql: str) -> None:
     statement = compile_ids(call, key)
-    assert (statement.sql, statement.slots) == (sql, tuple(Slot("request", one) for one in range(len(call.names))))
+    assert (statement.sql, statement.slots) == (sql, tuple(Slot("argument", one) for one in range(len(call.names))))
 
 
 def test_results_of_several_calls() -> None:
@@ -63,16 +63,17 @@ def test_values(signature: Signature, sql: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "sql"),
+    ("call", "sql", "slot"),
     [
         (
             Call(IDS, ("since",)),
             '"t0"."id"=ANY(ARRAY(SELECT "r"."id" FROM "ids"("p_since"=>CAST($1 AS integer)) "r"("id")))',
+            Slot("argument"),
         ),
-        (Call(IDS, is_done=True), '"t0"."id"=ANY($1)'),
+        (Call(IDS, is_done=True), '"t0"."id"=ANY($1)', Slot("returned")),
     ],
 )
-def test_the_values_of_a_call_follow_those_of_the_query(call: Call, sql: str) -> None:
+def test_rows_that_a_call_returns(call: Call, sql: str, slot: Slot) -> None:
     binds = Binds()
-    assert is_returned(Returned("t0", ONE, call, 3), binds).get_sql(quote_char='"') == sql
-    assert binds.slots == (Slot("request", 3),)
+    assert is_returned(Returned("t0", ONE, call), binds).get_sql(quote_char='"') == sql
+    assert binds.slots == (slot,)

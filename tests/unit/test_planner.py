@@ -13,7 +13,7 @@ import pytest
 from querybuild.declarations.keys import referring
 from querybuild.errors import FieldsError, FilterError, IncludeError, SortError
 from querybuild.planning import plan as plans
-from querybuild.planning.plan import ColumnRef, Exists, LinkRows, Logic, OrderKey, Rows
+from querybuild.planning.plan import LIMIT, OFFSET, ColumnRef, Exists, LinkRows, Logic, OrderKey, PageValues, Rows
 from querybuild.planning.rowsets import without_conditions
 from tests.catalog import ARTICLE, ARTICLE_TAGS, AUTHOR, CATALOG, NODE, TAG, attribute_of
 from tests.planning import Answered, filter_query, limits, read_collection, read_resource, refused
@@ -156,14 +156,15 @@ def test_simple_filter_values(query: str, values: tuple[Any, ...]) -> None:
     assert read_collection("author", query + "&page[size]=0").values == values
 
 
-def test_values_are_in_the_order_of_planning_and_those_of_the_page_are_last() -> None:
+def test_values_are_in_the_order_of_planning() -> None:
     filters = [
         {"name": "born", "op": "gt", "val": 1},
         {"name": "articles", "op": "any", "val": {"name": "pages", "op": "in_", "val": [2]}},
     ]
     planned = read_collection("author", filter_query(filters) + "&page[size]=3&page[number]=5")
-    assert planned.values == (1, [2], 3, 12)
-    assert (planned.plan.rows.limit, planned.plan.rows.offset) == (2, 3)
+    assert planned.values == (1, [2])
+    assert planned.page_values == PageValues(limit=3, offset=12)
+    assert (planned.plan.rows.limit, planned.plan.rows.offset) == (LIMIT, OFFSET)
 
 
 def test_a_plan_has_no_values_and_is_equal_to_every_plan_of_its_shape() -> None:
@@ -407,7 +408,7 @@ def test_a_total_is_only_counted_for_pages() -> None:
         "page[total]=estimated": "estimated",
     }
     planned = read_collection("tag", "page[size]=0", limits=limits(unpaginated=5))
-    assert (planned.plan.rows.limit, planned.values) == (0, (6,))
+    assert (planned.plan.rows.limit, planned.page_values) == (LIMIT, PageValues(limit=6))
 
 
 def test_a_sort_joins_at_most_so_many_relationships() -> None:

@@ -8,14 +8,14 @@ import pytest
 
 from querybuild.errors import ApiError
 from querybuild.planning import planner
-from querybuild.planning.plan import RelatedScope, Slot
+from querybuild.planning.plan import LIMIT, RelatedScope, Slot
 from querybuild.planning.planner import MAX_JOINED_ROWS, Context, plan_linkage, plan_related
 from querybuild.planning.reads import fetching
 from querybuild.sql import select
 from querybuild.sql.select import ReadStatements, compile_read
 from tests.catalog import CATALOG
 from tests.page_statements import PAGES
-from tests.planning import LIMITS, filter_query, parsed, read_collection, read_resource
+from tests.planning import LIMITS, filter_query, parsed, read_collection, read_resource, values_of
 from tests.statements import AUTHOR_COLUMNS, NODE_COLUMNS, READS, TABLES, WHERES, Read, Where
 from waterspout import TEXT, Attribute, Catalog, Operator, Resource, Template
 
@@ -36,7 +36,7 @@ def test_read(case: Read) -> None:
     planned = read_collection(case.type, case.query)
     statements = compile_read(planned.plan)
     assert statements.primary.sql == case.primary
-    assert planned.values == case.values
+    assert values_of(planned) == case.values
     assert (None if statements.count is None else statements.count.sql) == case.count
     assert tuple(None if branch is None else branch.sql for branch in statements.branches) == case.branches
 
@@ -89,7 +89,7 @@ def test_a_slot_that_is_used_twice_is_one_parameter() -> None:
         'SELECT "t0"."id",(SELECT COUNT(*) FROM "tags" "t0" WHERE "t0"."name"=$1) FROM "tags" "t0"'
         ' WHERE "t0"."name"=$1 ORDER BY "t0"."id" LIMIT $2'
     )
-    assert statement.slots == (Slot("request", 0), Slot("request", 1))
+    assert statement.slots == (Slot("request"), LIMIT)
 
 
 def test_a_custom_criterion_is_one_operand() -> None:

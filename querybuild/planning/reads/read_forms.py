@@ -20,8 +20,8 @@ from querybuild.filters import GROUPS, RELATION_OPERATORS, SentFilter
 from querybuild.parse import decoded, is_ignored
 from querybuild.planning.conditions import NULL_TEXT
 from querybuild.planning.filter_values import ReadValue
-from querybuild.planning.plan import ReadPlan, Values
-from querybuild.planning.planner import FAR_OFFSET, LAST_OFFSET, PlannedRead
+from querybuild.planning.plan import PageValues, ReadPlan, Values, page_values
+from querybuild.planning.planner import FAR_OFFSET, PlannedRead
 from querybuild.query import Limits, Page
 
 POSITIONS = {"page[number]": 1, "page[offset]": 0}
@@ -61,24 +61,23 @@ class SplitQuery(msgspec.Struct, frozen=True, eq=False):
 
 class ReadForm(msgspec.Struct, frozen=True, eq=False):
     """A planned read without its values. list_name: the list that its cursors are bound to. readers: the functions that
-    convert the filter's values. page: with the offset and the cursor of the first request. limit: its value, if the
-    plan has a slot for it. has_offset: whether a slot for the offset follows. filters: those of the
-    request."""
+    convert the filter's values. page: with the offset and the cursor of the first request. limit: the rows to read,
+    None for all. filters: those of the request."""
 
     plan: ReadPlan
     list_name: str
     readers: tuple[tuple[int, ReadValue], ...]
     page: Page
-    limit: tuple[int, ...]
-    has_offset: bool
+    limit: int | None
     filters: tuple[SentFilter, ...]
 
 
 class Filled(msgspec.Struct, frozen=True, eq=False):
-    """A form with values. cursor_mark, cursor_parent: as in `PlannedRead`."""
+    """A form with values. The fields are those of `PlannedRead`."""
 
     page: Page
     values: Values
+    page_values: PageValues
     cursor_mark: str
     cursor_parent: str | None
 
@@ -196,19 +195,17 @@ def _tree_form(tree: Any, vals: list[Any], names: list[int]) -> Hashable:
     return name, op, val is None
 
 
-def read_form_of(planned: PlannedRead, vals: list[Any]) -> ReadForm:
+def read_form_of(planned: PlannedRead) -> ReadForm:
     """Return the form of a valid read."""
-    plan, count = planned.plan, sum([len(read(vals[index])) for index, read in planned.readers])
-    if plan.rows.keyset is not None:
-        count += sum([slot is not None for slot in plan.rows.keyset.slots])
-    tail = planned.values[count:]
-    return ReadForm(plan, planned.list_name, planned.readers, planned.page, tail[:1], len(tail) > 1, planned.filters)
+    limit = planned.page_values.limit
+    return ReadForm(planned.plan, planned.list_name, planned.readers, planned.page, limit, planned.filters)
 
 
 def fill(form: ReadForm, split: SplitQuery) -> Filled | None:
     """Return the form with these values, or None if a value is invalid."""
     values: list[Any] = []
     mark, parent = "", None
+    cursor_values: Values = ()
     try:
         for index, read in form.readers:
             values += read(split.vals[index])
@@ -216,12 +213,8 @@ def fill(form: ReadForm, split: SplitQuery) -> Filled | None:
             mark = mark_of(form.list_name, split.vals)
         if split.cursor is not None:
             split.cursor.check(mark, len(form.plan.rows.order))
-            values += [one for one in split.cursor.values if one is not None]
-            parent = split.cursor.parent
+            cursor_values, parent = split.cursor.known, split.cursor.parent
     except ValueFault:
         return None
-    values += form.limit
-    if form.has_offset:
-        values.append(min(split.offset, LAST_OFFSET))
     page = msgspec.structs.replace(form.page, offset=split.offset, cursor=split.cursor_text)
-    return Filled(page, tuple(values), mark, parent)
+    return Filled(page, tuple(values), page_values(form.limit, split.offset, cursor_values), mark, parent)

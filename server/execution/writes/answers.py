@@ -18,7 +18,7 @@ from serializers.errors import answer_too_large
 from serializers.operations import POINTER, Operation
 from server.engine import Engine
 from server.errors import Raised
-from server.execution.arguments import Arguments
+from server.execution.arguments import arguments_of
 from server.execution.execute import ReadResult, check_parent, check_size, read_rows, result_of, run_combined_read
 from server.execution.refusals import value_refused
 from server.execution.writes.outcomes import WrittenRow
@@ -127,7 +127,7 @@ class ReadBack(Answer[tuple[Any, ReadResult | None]]):
     async def _read_result(self, connection: Connection, row_id: Any) -> ReadResult | None:
         """Return the rows of the document, or None if the written row may not be read."""
         read = self._read
-        sent = Arguments(read.values, self._context.values, row_id)
+        sent = arguments_of(read, self._context, row_id)
         try:
             result = await run_combined_read(connection, read, sent, self._engine)
             if self._may_be_hidden and not result.rows[0]:

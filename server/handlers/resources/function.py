@@ -17,7 +17,7 @@ from querybuild.planning.context import check_action
 from serializers import pointers
 from serializers.decode import decode_meta
 from serializers.objects import MetaDocument
-from server.execution.arguments import Arguments
+from server.execution.arguments import arguments_of
 from server.execution.calls import answer_refusals, check_privilege, read_value, write_rows, write_value
 from server.execution.execute import ReadResult
 from server.execution.writes.reply import Reply
@@ -102,7 +102,7 @@ class FunctionHandler(WritingHandler):
 
     def _with_read(self, sent: SentCall, call: Call, values: tuple[Any, ...], errors: list[ApiError]) -> Called | None:
         """Return the call with the read of the resources that it returns. Appends to errors. call, values: those of the
-        read. The values follow those of the query."""
+        read."""
         shape = ReadShape("collection", self.resource, accepts=self._parameters, call=call)
         try:
             prepared = self.engine.reads.prepare(shape, self.request.query, self.context)
@@ -111,7 +111,7 @@ class FunctionHandler(WritingHandler):
             errors.append(error)
             return None
         # A cursor belongs to the arguments, as one of related resources belongs to the id in the path.
-        arguments = Arguments((*prepared.values, *values), self.context.values, mark_of("", sent.values))
+        arguments = arguments_of(prepared, self.context, mark_of("", sent.values), values)
         return Called(sent, Reading(shape, prepared, arguments))
 
     def _plan_value(self, sent: SentCall, _: list[ApiError]) -> Called:
