@@ -23,6 +23,7 @@ from server.execution.writes.answers import Ids
 from server.execution.writes.writer import Writer
 from server.handlers.auditing import Target, check_audit, record_written, with_ids
 from server.handlers.base import Handler, read_id
+from server.handlers.pipeline import door_of
 from server.handlers.reading import page_meta
 from server.http.compression import INLINE_BYTES
 from server.limits.running import Running
@@ -64,7 +65,7 @@ class CustomHandler(Handler):
 
     def initialize(self, engine: Engine, database: Database, route: Route | None, running: Running) -> None:
         super().initialize(engine, database, route, running)
-        self.database = CustomCodeDatabase(database, self.cancel_scope)
+        self.database = CustomCodeDatabase(database, self.cancel_scope, door_of(self.request.method))
 
     async def read(self, type_name: str, query: str = "", *, id: str | None = None) -> dict[str, Any]:
         """Return the document of a collection, or of the resource with this id, as a GET of the principal would have
@@ -78,7 +79,7 @@ class CustomHandler(Handler):
         self.engine.reads.check(shape, self.context)
         prepared = self.engine.reads.prepare(shape, query, self.context)
         sent = arguments_of(prepared, self.context, None if id is None else read_id(resource, id))
-        database = self.database.acting_for(self.context.principal)
+        database = self.database.acting_for(self.context.principal, "read")
         execute = translate_refusals(database.role, execute_short if prepared.may_be_streamed else execute_read)
         result = await self.cancel_scope.run(execute(database, prepared, sent, self.engine))
         if result is None:
@@ -110,7 +111,7 @@ class CustomHandler(Handler):
             check_method(resource, change.kind)
             writes.append(self.engine.writes.prepare(resource, change, self.context, errors))
         raise_all(errors)
-        database, audit = self.database.acting_for(self.context.principal), self.telemetry.audit
+        database, audit = self.database.acting_for(self.context.principal, "write"), self.telemetry.audit
         check_audit(audit)
         targets = [Target(change.kind, change.type, change.id) for change in changes]
         on_commit = None if audit is None else lambda ids: record_written(self, with_ids(targets, ids))

@@ -7,7 +7,9 @@ from typing import TypeVar
 
 from querybuild.errors import ApiError, Errors, raise_all
 from server.handlers.base import Handler
+from server.postgres.database import Door
 from server.postgres.row_security.roles import translate_refusals
+from server.routes import WRITES
 
 Parsed = TypeVar("Parsed")
 Planned = TypeVar("Planned")
@@ -21,6 +23,11 @@ MakePlan = Callable[[Parsed, list[ApiError]], Planned | None]
 parsed here, because it is the key of the first cache. Appends to errors; the plan may be None if there are some."""
 
 
+def door_of(method: str | None) -> Door:
+    """Return which server the statements of a request need."""
+    return "write" if method in WRITES else "read"
+
+
 async def run_stages(
     handler: Handler,
     parse: Parse[Parsed],
@@ -30,10 +37,9 @@ async def run_stages(
 ) -> None:
     """Answer the request of a handler. Before, `server/app.py` has found its route, and `prepare` has checked it
     against the route table (method, media types, length) and has asked the engine who sends it (`handler.context`)."""
-    if not handler.database.is_assigned:
-        handler.database = handler.database.acting_for(handler.context.principal)
-        role = handler.database.role
-        execute, encode = translate_refusals(role, execute), translate_refusals(role, encode)
+    handler.database = handler.database.acting_for(handler.context.principal, door_of(handler.request.method))
+    role = handler.database.role
+    execute, encode = translate_refusals(role, execute), translate_refusals(role, encode)
     errors = Errors()
     handler.stage("parse")
     if not handler.method.accepts:

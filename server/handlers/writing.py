@@ -36,6 +36,7 @@ from server.handlers.pipeline import MakePlan, Parse, Parsed, Planned, Result, r
 from server.handlers.reading import ReadingHandler
 from server.limits.running import ClientGone
 from server.observing.audit import AuditLog
+from server.postgres.database import Committed
 from server.preparing.reads import PreparedRead, ReadShape
 from server.preparing.writes import PreparedWrite, TypedWrite
 from server.routes import WRITES, Shape
@@ -57,9 +58,11 @@ class AnsweredWrite(msgspec.Struct, frozen=True, eq=False):
 
 
 class WritingHandler(ReadingHandler):
-    """The base of handlers that write. around: what belongs to the request besides its writes."""
+    """The base of handlers that write. around: what belongs to the request besides its writes. committed:
+    what follows each commit."""
 
     around: Around | None = None
+    committed: Committed | None = None
     _is_recorded = False
     _reply: Reply | None = None
     _make_reply: Callable[[Any], Reply]
@@ -116,7 +119,7 @@ class WritingHandler(ReadingHandler):
         on_commit = None if self.telemetry.audit is None else self._on_commit
         return Writer(
             *(self.database, self.engine, self.context, self.request.headers, self.cancel_scope, on_commit),
-            *(self.around, self._reply_before_commit),
+            *(self.around, self._reply_before_commit, self.committed),
         )
 
     def _on_commit(self, ids: Sequence[Any]) -> None:

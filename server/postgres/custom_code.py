@@ -9,9 +9,10 @@ from typing import TypeVar
 
 from asyncpg import exceptions as pg
 
+from querybuild.principal import Principal
 from server.limits.running import CancelScope
 from server.postgres.connection import Connection
-from server.postgres.database import Database
+from server.postgres.database import Database, Door
 from server.postgres.driver_errors import is_lost, is_schema_changed
 from server.postgres.rules import raise_rule
 
@@ -39,24 +40,31 @@ class CustomCodeDatabase:
     """The database of a custom handler, with `read` and `write`. It acts as the owner: rules do not apply, and with
     `row_security` statements run with the server's own role, and not with that of the request.
 
-    acting_for: returns the database for the statements of a principal, with its role."""
+    door: that of the next statements. After a write, the code reads what it has written."""
 
-    def __init__(self, database: Database, cancel_scope: CancelScope) -> None:
-        self._database = database.acting_as_server()
-        self.acting_for = database.acting_for
+    def __init__(self, database: Database, cancel_scope: CancelScope, door: Door) -> None:
+        self._database = database
         self._cancel_scope = cancel_scope
+        self.door = door
+
+    def acting_for(self, principal: Principal, door: Door) -> Database:
+        """Return the database for the statements of a principal, with its role."""
+        self.door = "write" if door == "write" else self.door
+        return self._database.acting_for(principal, self.door)
 
     async def read(self, work: Callable[[Connection], Awaitable[Result]], *, is_snapshot: bool = True) -> Result:
         """Run work that reads. PostgreSQL refuses writes. is_snapshot: whether all statements see the same snapshot."""
         return await self._cancel_scope.run(
-            self._database.read_unknown(_for_custom_code(work), is_snapshot=is_snapshot)
+            self._database.acting_as_server(self.door).read_unknown(_for_custom_code(work), is_snapshot=is_snapshot)
         )
 
     async def write(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
         """Run work in a transaction that is committed at its end."""
+        self.door = "write"
+        database = self._database.acting_as_server(self.door)
         try:
             return await self._cancel_scope.run(
-                self._database.write(_for_custom_code(work), committing=self._cancel_scope.shield)
+                database.write(_for_custom_code(work), committing=self._cancel_scope.shield)
             )
         except pg.PostgresError as error:
             raise_rule(error)

@@ -23,7 +23,6 @@ from querybuild.principal import Principal
 from serializers.errors import AnswerTooLarge
 from server.errors import Busy, TooManyStreams, Unavailable, too_many_requests
 from server.limits.clients import current_client
-from server.limits.per_worker import has_spare_connection, max_connections_per_client
 from server.observing.telemetry import Telemetry
 from server.postgres.connection import SYNC, Connection, SendCheck, is_cancel_pending, mark_lost, retire
 from server.postgres.driver_errors import (
@@ -47,7 +46,7 @@ from server.postgres.driver_errors import (
     translate,
     unreachable,
 )
-from server.postgres.pool import ConnectionShareUsed, NotOpened, Pool, PoolFigures
+from server.postgres.pool import ConnectionShareUsed, NotOpened, Pool, PoolFigures, shared_pool
 from server.postgres.probe import FAILURES, Probe
 from server.postgres.row_security.connection import check_role
 from server.postgres.row_security.roles import SET_ROLE, RequestRole, Roles
@@ -75,11 +74,30 @@ Result = TypeVar("Result")
 Isolation = Literal["read_committed", "read_only", "repeatable_read"]
 """For a write, for a read with statements of custom code, and for a read in one snapshot."""
 
+Door = Literal["read", "write"]
+"""Which server a request needs. read: one that may be behind, for a request that writes nothing. write: the one that
+takes writes, also for what a request reads before and after them."""
+
 _SCHEMA_CHANGED = (
     "a statement does not fit the tables any more: %s; reload the server after a migration (SIGHUP), or change the "
     "declarations and start it again"
 )
 _IS_READ_ONLY = "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean"
+
+
+Committed = Callable[[Connection], Awaitable[None]]
+"""What follows a commit on its connection."""
+
+
+async def _tell(committed: Committed | None, connection: Connection) -> None:
+    """Run what follows a commit. If it fails, the write stands: then the connection is not used again."""
+    if committed is None:
+        return
+    try:
+        await committed(connection)
+    except Exception as error:
+        log.warning("a statement after the commit of a write failed: %s", in_one_line(error))
+        retire(connection)
 
 
 def _always() -> bool:
@@ -95,7 +113,8 @@ class MisplacedWrite(RuntimeError):
 
 
 class Database:
-    """The database of one process: its pool, and the probe of the readiness check.
+    """The database of one process: its pool, and the probe of the readiness check. read_pool: connections to a server
+    that only answers reads, if there is one. pool: the connections that the next statements use.
 
     With `row_security`, statements only run on what `acting_for` and `acting_as_server` return."""
 
@@ -108,10 +127,12 @@ class Database:
         settings: Settings,
         streams: int,
         telemetry: Telemetry | None = None,
+        read_pool: asyncpg.Pool[asyncpg.Record] | None = None,
     ) -> None:
         self.telemetry = telemetry or Telemetry(settings)
-        share = max_connections_per_client(settings, pool.get_max_size() - has_spare_connection(settings))
-        self._pool = Pool(pool, self.telemetry, share, has_spare=has_spare_connection(settings))
+        self.pool = shared_pool(pool, settings, self.telemetry)
+        reading = self.pool if read_pool is None else shared_pool(read_pool, settings, self.telemetry)
+        self.pools: dict[Door, Pool] = {"read": reading, "write": self.pool}
         self._probe = probe
         self._availability = Availability()
         self._roles = Roles(settings) if settings.has_row_security else None
@@ -123,31 +144,36 @@ class Database:
 
     def pool_figures(self) -> PoolFigures:
         """Return how many connections are open and how many requests wait."""
-        return self._pool.figures()
+        return self.pool.figures()
 
-    def acting_for(self, principal: Principal) -> Database:
+    def acting_for(self, principal: Principal, door: Door) -> Database:
         """Return the database for the statements of a principal. With `row_security` they run with its role. Raises
         Unauthenticated, Forbidden."""
-        return self if self._roles is None else self._acting_as(self._roles.of(principal))
+        return self._acting_as(None if self._roles is None else self._roles.of(principal), door)
 
-    def acting_as_server(self) -> Database:
+    def acting_as_server(self, door: Door) -> Database:
         """Return the database for statements with the server's own role."""
-        return self if self._roles is None else self._acting_as(None)
+        return self._acting_as(None, door)
 
-    def _acting_as(self, role: RequestRole | None) -> Database:
+    def _acting_as(self, role: RequestRole | None, door: Door) -> Database:
+        pool = self.pools[door]
+        if self._roles is None and pool is self.pool:
+            return self
         acting = copy.copy(self)
-        acting.role, acting.is_assigned = role, True
+        acting.role, acting.is_assigned, acting.pool = role, True, pool
         return acting
 
     async def close(self) -> None:
         """Wait for connections in use, and close all."""
         self._probe.close()
-        await self._pool.close()
+        for pool in set(self.pools.values()):
+            await pool.close()
 
     def terminate(self) -> None:
         """Close all connections at once."""
         self._probe.close()
-        self._pool.terminate()
+        for pool in set(self.pools.values()):
+            pool.terminate()
 
     async def check(self, timeout_seconds: float) -> None:
         """Check that PostgreSQL answers, on a connection that no request uses. Do not call it concurrently.
@@ -158,7 +184,7 @@ class Database:
             await self._probe.ask(timeout_seconds)
         except pg.TooManyConnectionsError as error:
             # PostgreSQL answers, and the pool's open connections still work.
-            if not self._pool.figures().is_open:
+            if not self.pool.figures().is_open:
                 self.telemetry.record_failure(error)
                 raise translate(error) from error
         except TimeoutError as error:
@@ -179,13 +205,13 @@ class Database:
                 # A statement that was prepared and not executed leaves a transaction open.
                 await self._finish_or_retire(connection, lambda: connection.execute(SYNC))
             finally:
-                await self._pool.release(connection)
+                await self.pool.release(connection)
 
     async def _acquire(self, client: str | None = None) -> Connection:
         """Acquire a connection. Raises TooManyRequests, Busy, Unavailable; NeverSent if its opening failed."""
         begin = time.perf_counter()
         try:
-            connection = await self._pool.acquire(self._acquire_timeout_seconds, client)
+            connection = await self.pool.acquire(self._acquire_timeout_seconds, client)
         except NotOpened as error:
             self.telemetry.record_failure(error)
             self._availability.log(error)
@@ -280,19 +306,26 @@ class Database:
             raise TooManyStreams("Too many long answers are being sent: ask for pages, or try again.") from error
 
     async def write(
-        self, work: Callable[[Connection], Awaitable[Result]], *, committing: Callable[[], None] | None = None
+        self,
+        work: Callable[[Connection], Awaitable[Result]],
+        *,
+        committing: Callable[[], None] | None = None,
+        committed: Committed | None = None,
     ) -> Result:
         """Run work that writes in a transaction, and commit it. Retry it if other transactions made it fail.
-        committing: called before each commit. From then on the work must not be cancelled."""
-        return await self._attempts(work, "read_committed", committing)
+        committing: called before each commit. From then on the work must not be cancelled. committed: called after the
+        commit, with the connection."""
+        return await self._attempts(work, "read_committed", committing, committed)
 
-    async def write_statement(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
-        """Run a write of one statement, without an explicit transaction."""
+    async def write_statement(
+        self, work: Callable[[Connection], Awaitable[Result]], *, committed: Committed | None = None
+    ) -> Result:
+        """Run a write of one statement, without an explicit transaction. committed: as for `write`."""
 
         async def tracked(connection: Connection) -> Result:
             check = SendCheck(connection)
             try:
-                return await work(connection)
+                result = await work(connection)
             except Exception as error:
                 if isinstance(error, pg.OutdatedSchemaCacheError):
                     # The statement was executed; only its result cannot be read.
@@ -304,13 +337,15 @@ class Database:
                 if not check.has_sent:
                     raise NeverSent from error
                 raise (ConnectionLost() if is_rolled_back(error) else MaybeDone()) from error
+            await _tell(committed, connection)
+            return result
 
         return await self._attempts(tracked, None)
 
     async def let_next_begin(self) -> None:
         """Let a request that was waiting for the connection of the last write send its statement. Call it before the
         answer to that write is encoded: meanwhile PostgreSQL executes the next one."""
-        if self._pool.has_handed_on:
+        if self.pool.has_handed_on:
             await asyncio.sleep(0)
 
     async def _attempts(
@@ -318,6 +353,7 @@ class Database:
         work: Callable[[Connection], Awaitable[Result]],
         isolation: Isolation | None,
         committing: Callable[[], None] | None = None,
+        committed: Committed | None = None,
         is_repeatable: Callable[[], bool] = _never,
     ) -> Result:
         """Run the work, with retries. is_repeatable: whether the work may be repeated if it may have been executed."""
@@ -325,7 +361,7 @@ class Database:
             raise RuntimeError("with row_security, statements need a principal")
         begun = work
         if isolation is not None:
-            begun = lambda connection: self._transaction(connection, work, isolation, committing)  # noqa: E731
+            begun = lambda connection: self._transaction(connection, work, isolation, committing, committed)  # noqa: E731
         elif self.role is not None:
             begun = self._alone(work, self.role)
         is_second, attempt = False, 1
@@ -365,12 +401,12 @@ class Database:
             try:
                 await self._handle_error(error, connection)
             finally:
-                await self._pool.release(connection, client)
+                await self.pool.release(connection, client)
             raise
         if getattr(connection, "must_be_reset", True):
-            await self._pool.release(connection, client)
+            await self.pool.release(connection, client)
         else:
-            await self._pool.keep(connection, client)
+            await self.pool.keep(connection, client)
         return result
 
     async def _handle_error(self, error: BaseException, connection: Connection) -> None:
@@ -379,7 +415,7 @@ class Database:
         self.telemetry.record_failure(error)
         if isinstance(error, pg.ReadOnlySQLTransactionError):
             if await self._is_read_only(connection):
-                await self._pool.retire_all(connection, READ_ONLY_RETIRE_SECONDS)
+                await self.pool.retire_all(connection, READ_ONLY_RETIRE_SECONDS)
             else:
                 # A standby that has just become the primary, or a hook that executed SET TRANSACTION READ ONLY.
                 log.warning("a write was refused as read-only by a server that takes writes")
@@ -393,7 +429,7 @@ class Database:
         mark_lost(connection)
         if is_timed_out(error):
             return
-        if await self._pool.retire_all(connection):
+        if await self.pool.retire_all(connection):
             log.warning("a connection to PostgreSQL broke, and all older ones are replaced: %s", describe_loss(error))
         if not (is_known or isinstance(error, TimeoutError)):
             raise ConnectionLost from error
@@ -423,6 +459,7 @@ class Database:
         work: Callable[[Connection], Awaitable[Result]],
         isolation: Isolation,
         committing: Callable[[], None] | None,
+        committed: Committed | None,
     ) -> Result:
         is_read = isolation != "read_committed"
         level: Any = "read_committed" if isolation == "read_only" else isolation
@@ -449,6 +486,7 @@ class Database:
         except (*LOST, pg.InterfaceError) as error:
             is_sent = not is_read and check.has_sent
             raise (MaybeDone() if is_sent else ConnectionLost()) from error
+        await _tell(committed, connection)
         return result
 
     async def _finish_or_retire(self, connection: Connection, end: Callable[[], Awaitable[object]]) -> None:

@@ -18,11 +18,13 @@ import asyncpg
 import msgspec
 from asyncpg import exceptions as pg
 
+from server.limits.per_worker import has_spare_connection, max_connections_per_client
 from server.observing.supervision import Supervised
 from server.observing.telemetry import Telemetry
 from server.postgres.connection import Connection, is_open, retire
 from server.postgres.sharing.shares import Shares, Turn
 from server.postgres.sharing.turn_timeouts import TurnTimeouts
+from server.settings import Settings
 
 UNUSED_CONNECTION_SECONDS = 300
 """How long an unused connection is kept here at least, and then again in asyncpg's pool."""
@@ -64,6 +66,13 @@ class PoolFigures(msgspec.Struct, frozen=True):
     def is_busy(self) -> bool:
         """Whether all are in use and requests wait."""
         return self.waiting > 0 and self.idle == 0
+
+
+def shared_pool(pool: asyncpg.Pool[Any], settings: Settings, telemetry: Telemetry) -> Pool:
+    """Return a pool that clients share by the settings."""
+    has_spare = has_spare_connection(settings)
+    share = max_connections_per_client(settings, pool.get_max_size() - has_spare)
+    return Pool(pool, telemetry, share, has_spare=has_spare)
 
 
 class Pool:

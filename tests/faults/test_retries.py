@@ -193,7 +193,7 @@ class TestSilence:
         assert 0.7 < time.monotonic() - begin < 1.5
 
     async def test_of_a_read_of_custom_code(self, shop: Shop, network: Network, open_fast: Open) -> None:
-        database = CustomCodeDatabase(await open_fast(shop.through(network.port)), CancelScope())
+        database = CustomCodeDatabase(await open_fast(shop.through(network.port)), CancelScope(), "read")
         await database.read(pid_of)
         network.swallow()
         with pytest.raises(StatementTimeout):
@@ -264,7 +264,7 @@ async def test_an_insert_in_a_custom_read_is_refused_even_when_the_connection_br
 ) -> None:
     """It is never committed, so a repetition cannot do it twice."""
     database = await open_fast(shop.url)
-    held = CustomCodeDatabase(database, CancelScope())
+    held = CustomCodeDatabase(database, CancelScope(), "read")
     tried = 0
 
     async def work(connection: Connection) -> None:

@@ -167,7 +167,7 @@ async def test_many_short_reads_of_one_client_are_never_refused(start: Start, da
     api = await start(database_url, built_in(), pool_size=4, acquire_timeout_seconds=1.0)
     answers = await asyncio.gather(*(api.get("/groups") for _ in range(300)))
     assert {answer.status for answer in answers} == {200}
-    assert [share.held for share in api.app.database._pool._turns._shares.values()] == [0]
+    assert [share.held for share in api.app.database.pool._turns._shares.values()] == [0]
 
 
 async def test_a_request_that_waits_for_its_client_is_not_in_progress(start: Start, database_url: str) -> None:

@@ -52,7 +52,7 @@ async def end(owner: asyncpg.Connection[Any], asked: asyncio.Task[Any]) -> bool:
 
 async def check_nothing_left(shop: Shop) -> None:
     """Check that the next statements have their own role, or that of the server."""
-    database = shop.api.app.database.acting_as_server()
+    database = shop.api.app.database.acting_as_server("write")
     for is_snapshot in (False, True):
         state = await database.read(lambda connection: connection.fetchrow(STATE), is_snapshot=is_snapshot)
         assert tuple(state[:2]) == LEFT[:2]
@@ -223,7 +223,7 @@ async def test_a_value_that_is_refused_after_the_role_was_sent(
 ) -> None:
     """The driver refuses it. PostgreSQL has set the role by then, in a transaction that is still open."""
     shop = await open_shop(pool_size=1)
-    database = shop.api.app.database.acting_for(Principal(subject=ANN, claims={"role": "authenticated"}))
+    database = shop.api.app.database.acting_for(Principal(subject=ANN, claims={"role": "authenticated"}), "write")
     for _ in range(2):
         with pytest.raises(SchemaChanged):
             await database.read(lambda connection: connection.fetch("SELECT $1::int", "text"), is_snapshot=False)
@@ -252,7 +252,7 @@ async def test_statements_for_which_the_driver_asks_more(open_shop: Open, sql: s
 
 async def check_role(shop: Shop, sql: str, *, is_snapshot: bool) -> None:
     """Check that one of the statements runs with its role."""
-    acting = shop.api.app.database.acting_for(Principal(subject=ANN, claims={"role": "authenticated"}))
+    acting = shop.api.app.database.acting_for(Principal(subject=ANN, claims={"role": "authenticated"}), "write")
     values = ["new"] if "$1" in sql else []
     row = await acting.read(lambda connection: connection.fetchrow(sql, *values), is_snapshot=is_snapshot)
     assert row[0] == "authenticated"
@@ -260,7 +260,7 @@ async def check_role(shop: Shop, sql: str, *, is_snapshot: bool) -> None:
 
 async def test_a_statement_that_would_run_without_its_role(open_shop: Open) -> None:
     shop = await open_shop(pool_size=1)
-    acting = shop.api.app.database.acting_for(Principal(subject=ANN, claims={"role": "authenticated"}))
+    acting = shop.api.app.database.acting_for(Principal(subject=ANN, claims={"role": "authenticated"}), "write")
     for work in (lambda connection: connection.execute("SELECT 1"), lambda connection: connection.prepare("SELECT 1")):
         with pytest.raises(RuntimeError, match="without its role"):
             await acting.read(work, is_snapshot=False)

@@ -30,7 +30,7 @@ from server.execution.writes.outcomes import Missing, WrittenRow
 from server.execution.writes.reply import Reply
 from server.execution.writes.transaction import NotAllWritten, Transaction
 from server.postgres.connection import Connection, SendCheck, forget_pipelined
-from server.postgres.database import Database
+from server.postgres.database import Committed, Database
 from server.postgres.driver_errors import VIOLATED, PostgresMessage
 from server.preparing.writes import PreparedRows, PreparedWrite
 
@@ -65,7 +65,8 @@ class Around(Protocol):
 
 class Writer(msgspec.Struct, frozen=True, eq=False):
     """Runs the writes of one request. on_commit: called with the ids of the written rows, when the writes are
-    committed. around: what else runs in their transaction; reply: makes the answer for it of the result."""
+    committed. around: what else runs in their transaction; reply: makes the answer for it of the result. committed:
+    called with the connection after each commit."""
 
     database: Database
     engine: Engine
@@ -75,11 +76,14 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
     on_commit: Callable[[Sequence[Any]], None] | None = None
     around: Around | None = None
     reply: Callable[[Any], Awaitable[Reply]] | None = None
+    committed: Committed | None = None
 
     async def transact(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
         """Run work that writes in a transaction, with what belongs around it, and commit it. Every transaction of a
         request is run by this function."""
-        return await self.client.run(self.database.write(self._surrounded(work), committing=self.client.shield))
+        return await self.client.run(
+            self.database.write(self._surrounded(work), committing=self.client.shield, committed=self.committed)
+        )
 
     def _surrounded(self, work: Callable[[Connection], Awaitable[Result]]) -> Callable[[Connection], Awaitable[Result]]:
         around, reply = self.around, self.reply
@@ -167,7 +171,9 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         has cancelled one, or WITH does not write the table, or it is not known which of several was refused."""
         try:
             row = await self.client.run_statement(
-                self.database.write_statement(lambda connection: self._fetch_single(connection, single, answer))
+                self.database.write_statement(
+                    lambda connection: self._fetch_single(connection, single, answer), committed=self.committed
+                )
             )
             return None if row is None else single.outcomes(row)
         except RAISED as error:
