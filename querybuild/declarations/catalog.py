@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from typing import Any
 
 import msgspec
 
@@ -39,6 +40,20 @@ class CatalogError(ValueError):
     """One or more declarations are invalid. The text has a line for each error, which names the declaration."""
 
 
+class Everywhere(msgspec.Struct, frozen=True, eq=False):
+    """A rule of all resources and all link tables. A row whose column has another value does not exist for the
+    principal. New rows get the value, and no client can write another one.
+
+    attribute: of the column. Resources need not declare it.
+    value: a JSON value, or a `PrincipalValue`. A principal without the value has no rows.
+    without: the names of tables that do not have the column.
+    """
+
+    attribute: Attribute
+    value: Any
+    without: frozenset[str] = frozenset()
+
+
 def _is_same(one: Link | None, other: Link | None) -> bool:
     return one is not None and other is not None and msgspec.structs.astuple(one) == msgspec.structs.astuple(other)
 
@@ -55,11 +70,13 @@ def _may_be_unknown(key: Attribute) -> bool:
 class Catalog:
     """All resources and functions, checked together. It is immutable.
 
-    Raises CatalogError for unknown targets, duplicate or invalid names, colliding paths, and invalid types.
+    everywhere: rules of all its tables. Raises CatalogError for unknown targets, duplicate or invalid names, colliding
+    paths, and invalid types.
     """
 
-    def __init__(self, declarations: Iterable[Resource | Function]) -> None:
+    def __init__(self, declarations: Iterable[Resource | Function], everywhere: Iterable[Everywhere] = ()) -> None:
         resources, self.functions = split_functions(declarations)
+        self.everywhere = tuple(everywhere)
         self.resources, faults, skipped = _checked_types(resources)
         self.functions_by_path = {function.route_path: function for function in self.functions}
         self.by_type = {resource.type: resource for resource in self.resources}
@@ -105,7 +122,7 @@ class Catalog:
         object if nothing differs."""
         is_same = all(one is other for one, other in zip(resources, self.resources, strict=True))
         kept = self.functions if functions is None else functions
-        return self if is_same and kept is self.functions else Catalog([*resources, *kept])
+        return self if is_same and kept is self.functions else Catalog([*resources, *kept], self.everywhere)
 
     def view(self, resources: Mapping[str, Resource]) -> Catalog:
         """Return the catalog as some principals see it. resources: the declarations that differ, by type. Each has the

@@ -30,7 +30,7 @@ from querybuild.errors import (
     shortened,
 )
 from querybuild.places import Place, Pointers
-from querybuild.planning.context import Context, View, assigned_target
+from querybuild.planning.context import AssignedField, Context, View, assigned_target
 from querybuild.planning.plan import Values
 from querybuild.planning.rowsets import open_checked, open_written
 from querybuild.planning.writes.draft import Draft
@@ -212,11 +212,18 @@ def _assign_by_rules(draft: Draft) -> None:
             added = zip(_assign_by_rule(draft, target, key, value), sent, strict=True)
             draft.assignments += [one for one, known in added if known is None]
         if other is not None and field.is_fixed and field.name not in draft.change.assigned:
-            # A relationship that the principal may not read was set by the path, from its other side: do not name it.
-            name = quoted(field.name) if _is_readable(draft, target) else "What the path links it to"
+            name = _shown_name(draft, field, target)
             detail = f"{name} is set by a rule: leave it out, or send the value that the rule sets."
             pointer = draft.pointer_of(draft.places[other.slot])
             draft.errors.append(not_allowed(draft.context.principal, detail, pointer=pointer))
+
+
+def _shown_name(draft: Draft, field: AssignedField, target: Attribute | ToOne) -> str:
+    """Return what an error calls a field that a rule sets."""
+    if field.attribute is not None:
+        return "A part of it"
+    # A relationship that the principal may not read was set by the path, from its other side: do not name it.
+    return quoted(field.name) if _is_readable(draft, target) else "What the path links it to"
 
 
 def _is_readable(draft: Draft, target: Attribute | ToOne) -> bool:

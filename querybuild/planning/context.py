@@ -14,7 +14,7 @@ import msgspec
 from querybuild.declarations.access import Action
 from querybuild.declarations.attributes import NO_CHECKS, Check, Checks, checks_of
 from querybuild.declarations.catalog import Catalog
-from querybuild.declarations.resource import Attribute, Resource, ToOne
+from querybuild.declarations.resource import Attribute, Link, Resource, ToOne
 from querybuild.errors import Forbidden, MethodForbidden, Unauthenticated, listed, not_allowed, quoted
 from querybuild.planning.plan import Condition
 from querybuild.planning.reads.counting import NO_REFERENCES, References
@@ -47,15 +47,30 @@ class AssignedField(msgspec.Struct, frozen=True):
     """A field that a rule sets when a row is created: an attribute, or a to-one with its key in the row.
 
     index: that of its native value in `Context.values`.
-    is_fixed: whether a client must not send another value. If False, a rule allows the creation without setting it."""
+    is_fixed: whether a client must not send another value. If False, a rule allows the creation without setting it.
+    attribute: of the column, if the resource does not declare it."""
 
     name: str
     index: int
     is_fixed: bool
+    attribute: Attribute | None = None
+
+
+class LinkAccess(msgspec.Struct, frozen=True, eq=False):
+    """What some principals may do with the rows of a link table. criteria: what each row meets, else it does not exist.
+    assigned: the columns of new rows that rules set."""
+
+    criteria: tuple[Condition, ...] = ()
+    assigned: tuple[AssignedField, ...] = ()
+
+
+ALL_LINKS = LinkAccess()
 
 
 def assigned_target(field: AssignedField, resource: Resource, catalog: Catalog) -> Attribute | ToOne:
     """Return what a rule sets: an attribute, or a to-one with its key in the row. The principal may not see it."""
+    if field.attribute is not None:
+        return field.attribute
     attribute = resource.attribute(field.name)
     if attribute is not None:
         return attribute
@@ -74,6 +89,7 @@ class Access(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     refused: the types and actions that no rule allows them.
     assigned: by the JSON:API type, the fields that rules set when a row is created.
     read_only: by the JSON:API type, the fields that they may not write.
+    links: by schema and name, the link tables whose rows they do not all see.
     view: the declarations as they see them. None if they may read all fields.
     """
 
@@ -85,7 +101,12 @@ class Access(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     refused: frozenset[tuple[str, Action]] = frozenset()
     assigned: Mapping[str, tuple[AssignedField, ...]] = MappingProxyType({})
     read_only: Mapping[str, frozenset[str]] = MappingProxyType({})
+    links: Mapping[tuple[str | None, str], LinkAccess] = MappingProxyType({})
     view: View | None = None
+
+    def of_links(self, link: Link) -> LinkAccess:
+        """Return what they may do with the rows of a link table."""
+        return self.links.get((link.schema, link.table), ALL_LINKS)
 
 
 EVERYTHING = Access()

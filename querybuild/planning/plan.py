@@ -67,12 +67,13 @@ Pair = tuple[Key, Key]
 
 class LinkRows(msgspec.Struct, frozen=True):
     """The rows of a link table. near: the keys of the parent and of the link table. far: those of the link table and of
-    the related rows."""
+    the related rows. criteria: as for `Rows`."""
 
     link: Link
     alias: str
     near: Pair
     far: Pair
+    criteria: tuple[Condition, ...] = ()
 
 
 class Rows(msgspec.Struct, frozen=True):

@@ -14,7 +14,15 @@ import msgspec
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.function import Returned
 from querybuild.declarations.keys import referring
-from querybuild.declarations.resource import Relationship, Resource, link_of, own_key_of, referenced_key, referring_key
+from querybuild.declarations.resource import (
+    Link,
+    Relationship,
+    Resource,
+    link_of,
+    own_key_of,
+    referenced_key,
+    referring_key,
+)
 from querybuild.planning.context import NO_CRITERIA, Context
 from querybuild.planning.plan import (
     ColumnRef,
@@ -52,6 +60,11 @@ def open_rows(
     if criteria:
         criteria = with_alias(criteria, ANY_ROW, alias)
     return Rows(resource, alias, parent, pair, through, criteria)
+
+
+def open_links(link: Link, alias: str, context: Context) -> tuple[Condition, ...]:
+    """Return what the rows of a link table meet for a request. Others do not exist for it."""
+    return with_alias(context.access.of_links(link).criteria, ANY_ROW, alias)
 
 
 def open_named(resource: Resource, context: Context) -> Rows:
@@ -112,7 +125,8 @@ def open_related(
     if link is not None:
         near = resource.id.key, referring(link.source_columns, resource.id.key, link.source_types)
         far = referring(link.target_columns, target.id.key, link.target_types), target.id.key
-        return open_rows(target, alias, context, parent, through=LinkRows(link, aliases[0], near, far))
+        through = LinkRows(link, aliases[0], near, far, open_links(link, aliases[0], context))
+        return open_rows(target, alias, context, parent, through=through)
     if own is None:
         theirs = referring_key(relationship, relationship.foreign_columns, resource)
         pair = referenced_key(relationship, resource), theirs
@@ -146,7 +160,13 @@ def leading_rows(source: Rows, target: Rows, parent: str, alias: str) -> Rows:
     if through is None:
         assert target.pair is not None
         return attached_rows(rows, parent, _inverse(target.pair))
-    links = LinkRows(through.link, f"l{alias}", _inverse(through.far), _inverse(through.near))
+    links = msgspec.structs.replace(
+        through,
+        alias=f"l{alias}",
+        near=_inverse(through.far),
+        far=_inverse(through.near),
+        criteria=with_alias(through.criteria, through.alias, f"l{alias}"),
+    )
     return msgspec.structs.replace(rows, parent=parent, pair=None, through=links)
 
 

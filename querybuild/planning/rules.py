@@ -33,8 +33,9 @@ from querybuild.declarations.access import (
     has_principal,
 )
 from querybuild.declarations.attributes import read_attribute
-from querybuild.declarations.catalog import CatalogError
+from querybuild.declarations.catalog import CatalogError, Everywhere
 from querybuild.declarations.json_texts import JsonFault, check_text
+from querybuild.declarations.operators import EQUAL
 from querybuild.declarations.resource import Attribute, Resource, own_key_of
 from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, quoted
@@ -48,6 +49,7 @@ from querybuild.planning.criteria import (
     principal_read,
     without_missing,
 )
+from querybuild.planning.everywhere import RuleEverywhere, link_accesses
 from querybuild.planning.plan import Condition, Logic
 from querybuild.planning.reads.counting import Reference
 from querybuild.principal import Principal
@@ -133,6 +135,7 @@ class Rules:
             resource.type: tuple(reader.rules(resource)) for resource in view.catalog if resource.access or is_closed
         }
         self._fields = tuple(reader.fields())
+        self._everywhere = [rule for one in view.catalog.everywhere if (rule := reader.everywhere(one)) is not None]
         if reader.faults:
             raise CatalogError("\n".join(reader.faults))
         self._audiences = tuple(reader.audiences.values())
@@ -144,6 +147,7 @@ class Rules:
             for part in dict.fromkeys((rule.rows, rule.check, rule.assign))
             for read in (() if part is None else part.reads)
         ]
+        self._reads += [(one.audience, read) for one in self._everywhere for read in one.reads]
         self._accesses: BoundedCache[Access] = BoundedCache(MAX_ACCESSES, MAX_ACCESSES)
         self._views: BoundedCache[View] = BoundedCache(MAX_ACCESSES, MAX_ACCESSES)
         # Without the principals themselves, which would never go otherwise.
@@ -200,10 +204,13 @@ class Rules:
                 if action in ("create", "update"):
                     checks = [rule.check for rule in allowing]
                     _add(criteria.setdefault(f"check_{action}", {}), type_name, checks, missing)
+        for column in self._everywhere:
+            column.add_to(self._view.catalog, missing, criteria, assigned, refused)
         return Access(
             **criteria,
             refused=frozenset(refused),
             assigned={name: some for name, some in assigned.items() if some},
+            links=link_accesses(self._everywhere, self._view.catalog, missing),
             read_only=_names(field for field in self._fields if not field.is_writable(has)),
             view=self._view_of(has),
         )
@@ -221,6 +228,7 @@ def read_rules(view: View, *, is_closed: bool = False) -> Rules | None:
     fields = [field for resource in view.catalog for field in (*resource.attributes, *resource.relationships)]
     has_rights = any(field.read_by != ANYONE or field.write_by != ANYONE for field in fields)
     has_rules = is_closed or has_rights or any(resource.access for resource in view.catalog)
+    has_rules = has_rules or bool(view.catalog.everywhere)
     return Rules(view, is_closed=is_closed) if has_rules else None
 
 
@@ -338,6 +346,18 @@ class _RuleReader:
             assign = self._assign(allow, resource, where)
             yield Rule(self._audience(allow.to), allow.allows, rows, check, assign)
 
+    def everywhere(self, declared: Everywhere) -> RuleEverywhere | None:
+        """Return a rule of all tables, or None if it is faulty."""
+        attribute, first = declared.attribute, len(self.planner.values)
+        where = f"the rule of all tables: {quoted(attribute.name)} must be "
+        if not (attribute.is_stored and EQUAL.applies(attribute)):
+            self.faults.append(f"{where}a column that can be compared")
+            return None
+        found = self._value(declared.value, attribute, where)
+        if found is None:
+            return None
+        return RuleEverywhere(declared, self._audience(ANYONE), first, found)
+
     def fields(self) -> Iterator[FieldRights]:
         """Yield the rights of all fields that are not for everybody."""
         for resource in self._view.catalog:
@@ -369,18 +389,28 @@ class _RuleReader:
         indexes: dict[str, int] = {}
         reads: list[PrincipalRead] = []
         for name, given in allow.assign.items():
-            attribute = self._assigned_column(resource, name)
-            read = partial(self._read_assigned, attribute)
-            try:
-                value = _tree(given)
-                if comes_from_principal(value):
-                    reads.append(principal_read(len(self.planner.values), value, read, attribute, "one"))
-                    indexes[name] = self.planner.slot(None)
-                else:
-                    indexes[name] = self.planner.slot(*read(value))
-            except ValueFault as error:
-                self.faults.append(f"{where}`assign`: {quoted(name)} must be {error}")
+            attribute, index = self._assigned_column(resource, name), len(self.planner.values)
+            found = self._value(given, attribute, f"{where}`assign`: {quoted(name)} must be ")
+            if found is not None:
+                indexes[name] = index
+                reads += found
         return RuleAssign(indexes, tuple(reads)) if indexes else None
+
+    def _value(self, given: object, attribute: Attribute, fault: str) -> tuple[PrincipalRead, ...] | None:
+        """Add a slot for a value of a column. Returns how it comes from the principal, or None if it is faulty. fault:
+        how the message begins."""
+        read = partial(self._read_assigned, attribute)
+        try:
+            value = _tree(given)
+            if not comes_from_principal(value):
+                self.planner.slot(*read(value))
+                return ()
+            found = principal_read(len(self.planner.values), value, read, attribute, "one")
+        except ValueFault as error:
+            self.faults.append(fault + str(error))
+            return None
+        self.planner.slot(None)
+        return (found,)
 
     def _assigned_column(self, resource: Resource, name: str) -> Attribute:
         """Return the attribute, or the key of the to-one, with this name. The catalog has checked that it exists."""

@@ -367,7 +367,7 @@ def _exists(exists: Exists, binds: Binds) -> Criterion:
     if rows.through is None:
         query = query.where(attached(rows))
     else:
-        query = join_links(query, rows)
+        query = join_links(query, rows, binds)
         query = query.where(_attached_links(rows, rows.through))
     found = ExistsCriterion(where(query, rows, binds))
     # PostgreSQL's planner does not turn an EXISTS inside a CASE into a join.
@@ -423,13 +423,14 @@ def _is_computed(attribute: Attribute) -> bool:
     return attribute.sql is not None and _CALL.search(sql_of(column_term(FIRST_ALIAS, attribute))) is not None
 
 
-def join_links(query: QueryBuilder, rows: Rows) -> QueryBuilder:
-    """Add the link table: `JOIN "post_tags" "t1" ON "t1"."tag_id"="t0"."id"`."""
+def join_links(query: QueryBuilder, rows: Rows, binds: Binds) -> QueryBuilder:
+    """Add the link table, with the criteria of its rows: `JOIN "post_tags" "t1" ON "t1"."tag_id"="t0"."id"`."""
     through = rows.through
     assert through is not None
     far, near = through.far
     equal = equal_keys(columns_of(rows.alias), columns_of(through.alias), (near, far))
-    return query.join(link_table(through.link, through.alias)).on(equal)
+    found = all_of([equal, *[criterion(one, binds) for one in through.criteria]])
+    return query.join(link_table(through.link, through.alias)).on(found)
 
 
 def named_parent(scope: RelatedScope, binds: Binds) -> QueryBuilder:
@@ -465,6 +466,8 @@ def scope_criteria(scope: RelatedScope, binds: Binds) -> Iterator[Criterion]:
     else:
         query = PostgreSQLQuery.from_(link_table(through.link, through.alias)).select(1)
         query = query.where(_attached_links(rows, through))
+        for one in through.criteria:
+            query = query.where(criterion(one, binds))
         yield ExistsCriterion(query.where(is_key(columns_of(through.alias), through.far[0], parent_id)))
     if rows.all_conditions:
         yield ExistsCriterion(named_parent(scope, binds).select(1))

@@ -9,15 +9,16 @@ from typing import Any
 
 import msgspec
 from pypika import PostgreSQLQuery
-from pypika.terms import ExistsCriterion, NullValue
+from pypika.terms import ExistsCriterion, NullValue, Term
 
 from querybuild.declarations.keys import Key, referring
-from querybuild.declarations.resource import Link, link_of, referring_key
+from querybuild.declarations.resource import Attribute, Link, link_of, referring_key
 from querybuild.declarations.terms import Template, sql_of
 from querybuild.planning.plan import Slot
 from querybuild.planning.writes.write_plan import LinkWrite, LockStrength
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import (
+    criterion,
     decides_again,
     delete_from,
     from_rows,
@@ -227,6 +228,8 @@ def _leaving(query: Any, link: LinkWrite, through: Link, binds: Binds) -> Any:
     named = binds.request(link.slot)
     leaves = is_any_key(of, target, named) if link.mode == "remove" else is_no_key(of, target, named)
     query = query.where(leaves)
+    for one in link.criteria:
+        query = query.where(criterion(one, binds))
     visible = link.visible
     if visible is None:
         return query
@@ -237,13 +240,19 @@ def _leaving(query: Any, link: LinkWrite, through: Link, binds: Binds) -> Any:
 
 def _make_links(link: LinkWrite, through: Link) -> Statement:
     """Compile `INSERT INTO "post_tags" ("post_id","tag_id") SELECT $1::int8,unnest($2::int8[]) ON CONFLICT DO
-    NOTHING`"""
+    NOTHING`. Columns that rules set follow."""
     binds, links = Binds(), link_table(through)
     source, target = _source_of(link, through), _target_of(link, through)
     sources = key_parts(key_parameter(binds(ROW), source), source)
-    query = into(links).columns(*source.columns, *target.columns)
-    query = query.select(*sources, *each_key_parts(binds.request(link.slot), target))
+    values = [_bound(attribute, binds(slot)) for attribute, slot in link.assigned]
+    query = into(links).columns(*source.columns, *target.columns, *[one.column_name for one, _ in link.assigned])
+    query = query.select(*sources, *each_key_parts(binds.request(link.slot), target), *values)
     return Statement(query.get_sql() + " ON CONFLICT DO NOTHING", binds.slots)
+
+
+def _bound(attribute: Attribute, parameter: Term) -> Term:
+    bound = attribute.type.bound
+    return parameter if bound is None else bound(parameter)
 
 
 def _find_missing(link: LinkWrite, through: Link) -> Statement:
@@ -252,7 +261,10 @@ def _find_missing(link: LinkWrite, through: Link) -> Statement:
     binds, links = Binds(), link_table(through)
     target = _target_of(link, through)
     query = PostgreSQLQuery.from_(links).select(shown_key(links.field, target))
-    there = query.where(is_key(links.field, _source_of(link, through), binds(ROW))).get_sql()
+    query = query.where(is_key(links.field, _source_of(link, through), binds(ROW)))
+    for one in link.criteria:
+        query = query.where(criterion(one, binds))
+    there = query.get_sql()
     targets = sql_of(key_parameter(binds.request(link.slot), target, is_array=True))
     return Statement(f'SELECT 1 FROM unnest({targets}) "x" WHERE "x"<>ALL(ARRAY({there})) LIMIT 1', binds.slots)
 

@@ -303,7 +303,7 @@ def _related(branch: Branch, keys: Term, binds: Binds) -> QueryBuilder:
     rows = branch.node.rows
     query = from_rows(rows, binds)
     if rows.through is not None:
-        query = join_links(query, rows)
+        query = join_links(query, rows, binds)
     alias, key = _far_key(branch)
     return query.where(is_any_key(columns_of(alias), key, keys))
 

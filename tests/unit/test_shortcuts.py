@@ -146,6 +146,8 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     checked          refused
     emptied          used
     kept             used
+    criteria         refused
+    assigned         refused
     """,
     ),
     Rows: (

@@ -23,8 +23,15 @@ from querybuild.errors import (
     related_not_found,
 )
 from querybuild.planning.context import check_action, refused_action
-from querybuild.planning.plan import Rows
-from querybuild.planning.rowsets import open_checked, open_key_rows, open_named, open_written, rows_with_alias
+from querybuild.planning.plan import Rows, Slot
+from querybuild.planning.rowsets import (
+    open_checked,
+    open_key_rows,
+    open_links,
+    open_named,
+    open_written,
+    rows_with_alias,
+)
 from querybuild.planning.writes.draft import Draft
 from querybuild.planning.writes.implied import kept_columns, refused_alias
 from querybuild.planning.writes.linkage import in_lock_order, null_refused, owners_relationship, why_fixed
@@ -159,6 +166,7 @@ def _link(draft: Draft, relationship: Relationship, linkage: LinkageChange) -> N
             checked=checked,
             emptied=emptied,
             kept=kept_columns(target, relationship, draft) if has_key else (),
+            **_of_links(relationship, draft),
         )
         draft.links.append(in_lock_order(link, draft.catalog))
 
@@ -228,7 +236,22 @@ def _through(draft: Draft, relationship: Relationship, owner: Owner) -> LinkWrit
     slot = draft.slot([parent.id_type.read(owner.id)], draft.change.pointer)
     draft.item_pointers[slot] = (draft.change.pointer,)
     inverse = draft.catalog.inverse(relationship)
-    return LinkWrite(draft.resource, inverse, open_named(parent, draft.context), slot, "add", is_detachable=True)
+    rows, of_links = open_named(parent, draft.context), _of_links(inverse, draft)
+    return LinkWrite(draft.resource, inverse, rows, slot, "add", is_detachable=True, **of_links)
+
+
+def _of_links(relationship: Relationship, draft: Draft) -> dict[str, Any]:
+    """Return what `LinkWrite` has of the rows of a link table. A column of its two keys has the value of the key."""
+    link = link_of(relationship)
+    if link is None:
+        return {}
+    keys = {*link.source_columns, *link.target_columns}
+    assigned = [
+        (one.attribute, Slot("context", one.index))
+        for one in draft.context.access.of_links(link).assigned
+        if one.attribute is not None and one.attribute.column_name not in keys
+    ]
+    return {"criteria": open_links(link, link.table, draft.context), "assigned": tuple(assigned)}
 
 
 def _check_owner(draft: Draft, linkage: LinkageChange, owner: Owner) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from querybuild.declarations.keys import Key
 from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne
-from querybuild.planning.plan import Rows, Slot
+from querybuild.planning.plan import Condition, Rows, Slot
 from querybuild.query import ChangeKind, LinkMode
 
 
@@ -82,6 +82,8 @@ class LinkWrite(msgspec.Struct, frozen=True):
     checked: the rows that related rows must be one of once their key has changed, if that is not any row.
     emptied: the columns that become null when a key is removed.
     kept: the columns of the key that the link must not change.
+    criteria, assigned: of the rows of a link table: what those that exist for the principal meet, and the columns that
+        rules set in new ones, with the slots of their values.
     """
 
     resource: Resource
@@ -95,6 +97,8 @@ class LinkWrite(msgspec.Struct, frozen=True):
     checked: Rows | None = None
     emptied: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+    criteria: tuple[Condition, ...] = ()
+    assigned: tuple[tuple[Attribute, Slot], ...] = ()
 
     @property
     def target(self) -> Resource:

@@ -6,8 +6,9 @@ It must not know: requests, how the tables were read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from querybuild.declarations.catalog import Everywhere
 from querybuild.declarations.database_types.names import declared_as
 from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
 from querybuild.declarations.types import OPAQUE, ColumnType
@@ -34,12 +35,16 @@ def table_faults(resource: Resource, table: Table) -> Iterator[str]:
 
 
 def relationship_faults(
-    resource: Resource, relationship: Relationship, target: Resource, found: FoundTables
+    resource: Resource,
+    relationship: Relationship,
+    target: Resource,
+    found: FoundTables,
+    everywhere: Sequence[Everywhere],
 ) -> Iterator[str]:
     """Return what does not match between a relationship and its columns, or keeps the role from reading them."""
     own, theirs = found[resource.schema, resource.table], found[target.schema, target.table]
     if link_of(relationship) is not None:
-        yield from _link_faults(resource, relationship, target, found)
+        yield from _link_faults(resource, relationship, target, found, everywhere)
     elif isinstance(relationship, ToOne) and relationship.is_own_key:
         if own is not None:
             yield from _key_faults(relationship, relationship.own_columns, own, target, theirs)
@@ -53,7 +58,28 @@ def relationship_faults(
             yield f"the table {quoted(target.table)} has no unique index on {listed(columns)}"
 
 
-def _link_faults(resource: Resource, relationship: Relationship, target: Resource, found: FoundTables) -> Iterator[str]:
+def everywhere_faults(table: Table, everywhere: Sequence[Everywhere]) -> Iterator[str]:
+    """Return what keeps the rules of all tables from one of them."""
+    for rule in everywhere:
+        name, declared = rule.attribute.column_name, rule.attribute.type
+        column = table.columns.get(name)
+        if table.name in rule.without:
+            continue
+        if column is None:
+            yield f"the table {quoted(table.name)} has no column {quoted(name)}, which the rule of all tables needs"
+        elif column.type not in declared.sql_names:
+            yield f"the column {quoted(name)} of the rule of all tables is {column.type} in {quoted(table.name)}"
+        else:
+            yield from read_privileges(table, (name,))
+
+
+def _link_faults(
+    resource: Resource,
+    relationship: Relationship,
+    target: Resource,
+    found: FoundTables,
+    everywhere: Sequence[Everywhere],
+) -> Iterator[str]:
     link = link_of(relationship)
     assert link is not None
     links = found[link.schema, link.table]
@@ -64,7 +90,8 @@ def _link_faults(resource: Resource, relationship: Relationship, target: Resourc
     yield from type_faults(link.target_columns, link.table, links, target)
     columns = tuple(dict.fromkeys((*link.source_columns, *link.target_columns)))
     yield from read_privileges(links, columns)
-    if links.may_repeat(*columns):
+    yield from everywhere_faults(links, everywhere)
+    if links.may_repeat(*columns, *[rule.attribute.column_name for rule in everywhere]):
         yield f"the table {quoted(link.table)} has no unique index on {listed(columns)}"
 
 

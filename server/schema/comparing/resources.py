@@ -6,9 +6,9 @@ It must not know: requests, how the tables were read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.catalog import Catalog, Everywhere
 from querybuild.declarations.resource import Attribute, Relationship, Resource
 from querybuild.errors import quoted
 from server.schema.comparing import reads, writes
@@ -23,14 +23,20 @@ def resource_faults(catalog: Catalog, resource: Resource, found: FoundTables, *,
     if table is None:
         yield Fault(f"there is no table {quoted(resource.table)} in the database", resource.type)
         return
-    for reason in _table_reasons(resource, table, is_read_only=is_read_only):
+    everywhere = catalog.everywhere
+    for reason in (
+        *_table_reasons(resource, table, is_read_only=is_read_only),
+        *reads.everywhere_faults(table, everywhere),
+    ):
         yield Fault(reason, resource.type)
     for attribute in resource.attributes:
         for reason in _attribute_reasons(resource, attribute, table, is_read_only=is_read_only):
             yield Fault(reason, resource.type, attribute=attribute.name)
     for relationship in resource.relationships:
         target = catalog.target(relationship)
-        for reason in _relationship_reasons(resource, relationship, target, found, is_read_only=is_read_only):
+        for reason in _relationship_reasons(
+            resource, relationship, target, found, everywhere, is_read_only=is_read_only
+        ):
             yield Fault(reason, resource.type, relationship=relationship.name)
 
 
@@ -48,8 +54,14 @@ def _attribute_reasons(resource: Resource, attribute: Attribute, table: Table, *
 
 
 def _relationship_reasons(
-    resource: Resource, relationship: Relationship, target: Resource, found: FoundTables, *, is_read_only: bool
+    resource: Resource,
+    relationship: Relationship,
+    target: Resource,
+    found: FoundTables,
+    everywhere: Sequence[Everywhere],
+    *,
+    is_read_only: bool,
 ) -> Iterator[str]:
-    yield from reads.relationship_faults(resource, relationship, target, found)
+    yield from reads.relationship_faults(resource, relationship, target, found, everywhere)
     if not is_read_only:
-        yield from writes.relationship_faults(resource, relationship, target, found)
+        yield from writes.relationship_faults(resource, relationship, target, found, everywhere)

@@ -7,8 +7,9 @@ It must not know: requests, how the tables were read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+from querybuild.declarations.catalog import Everywhere
 from querybuild.declarations.faults.relationship_faults import MAKE_READ_ONLY
 from querybuild.declarations.resource import Attribute, Link, Relationship, Resource, ToOne, link_of, own_key_of
 from querybuild.errors import listed, quoted
@@ -27,7 +28,11 @@ _VERBS = {"create": "inserts", "update": "updates", "delete": "deletes"}
 
 
 def relationship_faults(
-    resource: Resource, relationship: Relationship, target: Resource, found: FoundTables
+    resource: Resource,
+    relationship: Relationship,
+    target: Resource,
+    found: FoundTables,
+    everywhere: Sequence[Everywhere],
 ) -> Iterator[str]:
     """Return what the methods of a relationship need, but its table or the role does not allow."""
     link = link_of(relationship)
@@ -35,7 +40,7 @@ def relationship_faults(
     if link is not None:
         links = found[link.schema, link.table]
         if links is not None:
-            yield from _link_faults(resource, relationship, link, links)
+            yield from _link_faults(resource, relationship, link, links, everywhere)
     elif isinstance(relationship, ToOne) and relationship.is_own_key:
         if own is not None:
             yield from _key_faults(resource, relationship, own, relationship.own_columns)
@@ -149,7 +154,9 @@ def _key_faults(resource: Resource, relationship: Relationship, table: Table, na
             yield f"its column {quoted(name)} {reason}: {MAKE_READ_ONLY}"
 
 
-def _link_faults(resource: Resource, relationship: Relationship, link: Link, links: Table) -> Iterator[str]:
+def _link_faults(
+    resource: Resource, relationship: Relationship, link: Link, links: Table, everywhere: Sequence[Everywhere]
+) -> Iterator[str]:
     """Return the faults of a relationship with a link table."""
     if not is_written(resource, relationship):
         return
@@ -161,7 +168,9 @@ def _link_faults(resource: Resource, relationship: Relationship, link: Link, lin
     keys = {*link.source_columns, *link.target_columns}
     generated = [name for name in keys & links.columns.keys() if links.columns[name].is_generated]
     yield from (f"its column {quoted(name)} is GENERATED ALWAYS: {MAKE_READ_ONLY}" for name in sorted(generated))
-    must = [name for name, one in links.columns.items() if one.is_not_null and not one.has_default and name not in keys]
+    written = keys | {rule.attribute.column_name for rule in everywhere}
+    must = [name for name, one in links.columns.items() if one.is_not_null and not one.has_default]
+    must = [name for name in must if name not in written]
     if must and INSERT in needed and not links.has_before_insert_trigger and keys <= links.columns.keys():
         names = listed(map(quoted, must))
         yield (
