@@ -66,6 +66,9 @@ class PageQueries(msgspec.Struct, frozen=True):
     others: str
 
 
+NO_QUERIES = PageQueries("", "")
+
+
 class QueryForm(msgspec.Struct, frozen=True, eq=False):
     """The parameters of a query, as links write them; "" where each request has its own value. positions: the indexes
     of those for the position of the page. end: what precedes the position in a link to another page."""

@@ -42,7 +42,8 @@ class Arguments(msgspec.Struct, frozen=True, eq=False):
 
 def arguments_of(read: PreparedRead, context: Context, path: Any = None, argument: Values = ()) -> Arguments:
     """Return the values of a read. path: the id in the path. argument: the values of a called function."""
-    return Arguments(read.values, context.values, path, read.page_values, argument)
+    planned = read.planned
+    return Arguments(planned.values, context.values, path, planned.page_values, argument)
 
 
 _PLANNED_IDS = 10

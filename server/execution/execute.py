@@ -71,7 +71,7 @@ async def execute_read(database: Database, read: PreparedRead, sent: Arguments, 
 
     Raises PageError, ValueRefused, ImpossibleValue, TooManyIncluded, TooManyRows, AnswerTooLarge, ResourceNotFound.
     """
-    if read.cursor_parent is not None:
+    if read.planned.cursor_parent is not None:
         _check_cursor(read, sent)
     result, timeout_seconds = None, engine.reads.timeout_of(read)
     try:
@@ -320,7 +320,9 @@ def check_ids(read: PreparedRead, branch: Branch | None, rows: Sequence[Row]) ->
 def _check_cursor(read: PreparedRead, sent: Arguments) -> None:
     """Check that the cursor was created for the parent that the path names. The planner does not know the path. Raises
     PageError."""
-    if read.cursor_parent is not None and read.cursor_parent != (str(sent.path) if _has_parent(read) else ""):
+    if read.planned.cursor_parent is not None and read.planned.cursor_parent != (
+        str(sent.path) if _has_parent(read) else ""
+    ):
         page = read.page
         raise PageError(f"Expected {OF_THIS_LIST}, not {quoted(page.cursor)}.", parameter=page.cursor_parameter)
 
@@ -339,7 +341,7 @@ def cursors(read: PreparedRead, result: ReadResult, parent: str) -> tuple[str, s
     rows = result.rows[0]
     ends = (rows[0], rows[-1]) if rows else ()
     ids = read.plan.cursor_ids
-    first, last = [encode_cursor(read.cursor_mark, row[begin:end], parent, ids) for row in ends] or ("", "")
+    first, last = [encode_cursor(read.planned.cursor_mark, row[begin:end], parent, ids) for row in ends] or ("", "")
     return first, last
 
 

@@ -44,24 +44,26 @@ def raise_refusal(error: Exception, read: PreparedRead, path_id: object = None) 
     some row, or one of its functions raised it."""
     if is_rule(error) or isinstance(error, RETRYABLE):
         raise error
-    if is_schema_changed(error) and not any(_is_custom(one) for one in read.filters):
+    if is_schema_changed(error) and not any(_is_custom(one) for one in read.planned.filters):
         raise error
     if (character := unknown_character(error)) is not None:
         if has_text(path_id, character):
             resource = read.plan.node.resource if read.plan.scope is None else read.plan.scope.parent
             raise resource_not_found(resource.type, str(path_id)) from error
-        for sent in read.filters:
-            if any(has_text(read.values[slot], character) for slot in sent.slots):
+        for sent in read.planned.filters:
+            if any(has_text(read.planned.values[slot], character) for slot in sent.slots):
                 detail = placed(sent.source, "It has a character that the database cannot store.")
                 raise ValueRefused(detail, parameter=sent.source.parameter) from error
-    suspects = [one for one in read.filters if _is_suspect(one, error)]
+    suspects = [one for one in read.planned.filters if _is_suspect(one, error)]
     if state_of(error) in _OF_TEXTS:
         # A text that was right when the server started, such as the label of an enum.
         suspects = suspects or [
-            one for one in read.filters if any(is_quoted(read.values[slot], error) for slot in one.slots)
+            one
+            for one in read.planned.filters
+            if any(is_quoted(read.planned.values[slot], error) for slot in one.slots)
         ]
     if suspects:
-        one = max(suspects, key=lambda one: _suspicion(one, error, read.values))
+        one = max(suspects, key=lambda one: _suspicion(one, error, read.planned.values))
         detail = placed(one.source, f"PostgreSQL refuses a value of the filter: {describe_refusal(error)}.")
         raise ValueRefused(detail, parameter=one.source.parameter) from error
     if read.plan.rows.keyset is not None and isinstance(error, REFUSED) and state_of(error) not in _SUSPECTS:

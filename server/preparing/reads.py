@@ -13,12 +13,11 @@ from querybuild.cache import BoundedCache, SecondUseCache
 from querybuild.declarations.function import Call
 from querybuild.declarations.resource import Relationship, Resource
 from querybuild.errors import ApiError, Errors, raise_all
-from querybuild.filters import SentFilter
 from querybuild.parse import parse, split_pairs
 from querybuild.planning.context import Context, View, check_action
-from querybuild.planning.plan import PageValues, ReadPlan, RelatedScope, Rows, Values
+from querybuild.planning.plan import ReadPlan, RelatedScope, Rows
 from querybuild.planning.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
-from querybuild.planning.reads.read_forms import Filled, ReadForm, SplitQuery, fill, read_form_of, split_values
+from querybuild.planning.reads.read_forms import SplitQuery, fill, form_of, split_values
 from querybuild.planning.rows import nodes
 from querybuild.query import Limits, Page, Query
 from querybuild.shortcuts import Knows
@@ -26,7 +25,7 @@ from querybuild.sql.clauses import decides_again, reads_other_rows
 from querybuild.sql.select import ReadStatements
 from querybuild.sql.stream import StreamStatements
 from serializers.json_api import JSON_API
-from serializers.links import PageQueries, QueryForm, page_queries, query_form
+from serializers.links import NO_QUERIES, PageQueries, QueryForm, page_queries, query_form
 from serializers.representation import Representation
 from serializers.steps import SHARED
 from serializers.streams import StreamEncoder
@@ -76,17 +75,22 @@ class ReadShape(msgspec.Struct, frozen=True):
 
 class PreparedRead(msgspec.Struct, frozen=True, eq=False):
     """A read that is ready to run, but for the id of its path and the values of its context. It is cached by its query
-    string as it was sent. filters: those of the request."""
+    string as it was sent, and by its form, for reads with other values. query: its parameters. queries: for links."""
 
-    page: Page
-    queries: PageQueries
-    plan: ReadPlan
-    values: Values
-    page_values: PageValues
-    cursor_mark: str
-    cursor_parent: str | None
-    filters: tuple[SentFilter, ...]
+    planned: PlannedRead
     ready: ReadyPlan
+    query: QueryForm
+    queries: PageQueries
+
+    @property
+    def plan(self) -> ReadPlan:
+        """Its plan."""
+        return self.planned.plan
+
+    @property
+    def page(self) -> Page:
+        """The page that is read."""
+        return self.planned.page
 
     @property
     def may_be_streamed(self) -> bool:
@@ -107,19 +111,11 @@ class PreparedStream(msgspec.Struct, frozen=True, eq=False):
     encoder: StreamEncoder
 
 
-class KnownRead(msgspec.Struct, frozen=True, eq=False):
-    """A read that was planned. query: its parameters."""
-
-    form: ReadForm
-    ready: ReadyPlan
-    query: QueryForm
-
-
 class ReadCaches(msgspec.Struct, frozen=True, eq=False):
     """What was planned, by the form of the request. The names are those of the metrics."""
 
     prepared_reads: SecondUseCache[PreparedRead]
-    read_forms: BoundedCache[KnownRead]
+    read_forms: BoundedCache[PreparedRead]
 
 
 class Reads:
@@ -159,8 +155,8 @@ class Reads:
     def _prepare(self, shape: ReadShape, query_string: str, context: Context, split: SplitQuery | None) -> PreparedRead:
         key = None if split is None else (shape, context.access, split.key)
         known = None if key is None else self.caches.read_forms.get(key)
-        if known is not None and split is not None and (filled := fill(known.form, split)) is not None:
-            return _prepared(filled, known, page_queries(known.query, split.sent))
+        if known is not None and split is not None and (filled := fill(known.planned, split)) is not None:
+            return PreparedRead(filled, known.ready, known.query, page_queries(known.query, split.sent))
         errors = Errors()
         pairs = split_pairs(query_string, errors)
         query = parse(pairs, shape.accepts, self._limits, errors)
@@ -168,11 +164,11 @@ class Reads:
         raise_all(errors)
         sent = [] if split is None else split.sent
         own = query_form(pairs, planned.page, sent)
-        made = KnownRead(read_form_of(planned), self._ready(planned.plan), own)
+        made = PreparedRead(planned, self._ready(planned.plan), own, page_queries(own, sent))
         if key is not None and known is None:
-            self.caches.read_forms.put(key, made, _read_weight(query_string))
-        filled = Filled(planned.page, planned.values, planned.page_values, planned.cursor_mark, planned.cursor_parent)
-        return _prepared(filled, made, page_queries(own, sent))
+            form = PreparedRead(form_of(planned), made.ready, own, NO_QUERIES)
+            self.caches.read_forms.put(key, form, _read_weight(query_string))
+        return made
 
     def check(self, shape: ReadShape, context: Context) -> None:
         """Check that the principal may read what a route shows. Raises Forbidden, Unauthenticated."""
@@ -227,12 +223,6 @@ class Reads:
         if plan.scope is not None:
             keys.append((plan.scope.parent.type, plan.scope.relationship.name))
         return tuple(dict.fromkeys(name for name, relation in keys if (name, relation) in self._unenforced_keys))
-
-
-def _prepared(filled: Filled, known: KnownRead, queries: PageQueries) -> PreparedRead:
-    form, values = known.form, (filled.values, filled.page_values)
-    cursor = filled.cursor_mark, filled.cursor_parent
-    return PreparedRead(filled.page, queries, form.plan, *values, *cursor, form.filters, known.ready)
 
 
 def _read_weight(query_string: str) -> int:

@@ -96,7 +96,9 @@ def mark_of(engine: Engine, shape: ReadShape, filling: Filling) -> str:
     if "page[after]" not in dict(begun):
         begun.append(("page[after]", ""))
     try:
-        return engine.reads.prepare(shape, query_string(Filling(begun, filling.encode), ""), ANYBODY).cursor_mark
+        return engine.reads.prepare(
+            shape, query_string(Filling(begun, filling.encode), ""), ANYBODY
+        ).planned.cursor_mark
     except (ApiError, Several):
         return ""
 
@@ -114,8 +116,10 @@ def facts(engine: Engine, shape: ReadShape, query: str) -> tuple[object, ...]:
 def plans(read: PreparedRead) -> tuple[object, ...]:
     statements = [(one.sql, one.slots) for one in read.ready.statements.all()]
     # The values 1, 1.0 and True are equal in Python, but not for PostgreSQL.
-    values = repr(read.values)
-    return read.plan, statements, values, read.page, read.queries, read.filters, read.cursor_mark, read.cursor_parent
+    planned = read.planned
+    values = repr((planned.values, planned.page_values))
+    cursor = planned.cursor_mark, planned.cursor_parent
+    return planned.plan, statements, values, planned.page, planned.filters, cursor, read.queries
 
 
 def described(error: ApiError) -> tuple[Any, ...]:

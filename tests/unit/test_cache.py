@@ -217,7 +217,7 @@ def test_one_shape_is_compiled_once() -> None:
     assert len({id(prepared.ready) for prepared in reads}) == 1
     assert (engine.caches["compiled_reads"].misses, engine.caches["compiled_reads"].hits) == (1, 0)
     assert (engine.caches["read_forms"].misses, engine.caches["read_forms"].hits) == (1, 99)
-    assert [(one.values, one.page_values.limit) for one in reads[:2]] == [((0,), 5), ((1,), 5)]
+    assert [(one.planned.values, one.planned.page_values.limit) for one in reads[:2]] == [((0,), 5), ((1,), 5)]
     assert len(engine.caches["prepared_reads"]) == 0
 
 

@@ -10,6 +10,7 @@ import pytest
 from querybuild.cursors import encode_cursor, mark_of
 from querybuild.errors import ApiError, Several
 from querybuild.planning.reads.list_names import list_name
+from serializers.links import NO_QUERIES
 from server.engine import ANYBODY, Engine
 from server.preparing.reads import PreparedRead, ReadShape
 from server.routes import ON_MANY
@@ -30,8 +31,9 @@ def read(asked: Engine, query: str) -> PreparedRead:
 
 
 def facts(prepared: PreparedRead) -> tuple[object, ...]:
-    cursor = prepared.cursor_mark, prepared.cursor_parent
-    return prepared.plan, prepared.values, prepared.page, prepared.queries, prepared.filters, cursor
+    planned = prepared.planned
+    cursor = planned.cursor_mark, planned.cursor_parent
+    return planned.plan, planned.values, planned.page_values, planned.page, planned.filters, cursor, prepared.queries
 
 
 def tree(name: str, op: str, val: object) -> str:
@@ -141,7 +143,7 @@ def test_a_known_form_reports_the_same_fault(first: str, second: str) -> None:
 
 def test_a_cursor_is_bound_to_the_values_of_the_filter() -> None:
     asked = engine()
-    marks = {read(asked, f"filter[pages]={number}&page[after]=").cursor_mark for number in (1, 2, 3)}
+    marks = {read(asked, f"filter[pages]={number}&page[after]=").planned.cursor_mark for number in (1, 2, 3)}
     assert len(marks) == 3
 
 
@@ -149,6 +151,7 @@ def test_a_form_contains_no_values_of_the_request() -> None:
     asked = engine()
     read(asked, tree("pages", "in_", list(range(900))))
     [(known, _)] = asked.caches["read_forms"]._entries.values()
-    held = [cell.cell_contents for _, one in known.form.readers for cell in one.__closure__ or ()]
+    held = [cell.cell_contents for _, one in known.planned.readers for cell in one.__closure__ or ()]
     assert not any(isinstance(one, list) for one in held)
     assert known.query.texts == [""]
+    assert (known.planned.values, known.queries) == ((), NO_QUERIES)

@@ -16,13 +16,12 @@ import msgspec
 from querybuild.cursors import Cursor, decode_cursor, mark_of
 from querybuild.declarations.json_texts import JsonFault, has_all_names, load_json, load_unchecked
 from querybuild.declarations.values import ValueFault
-from querybuild.filters import GROUPS, RELATION_OPERATORS, SentFilter
+from querybuild.filters import GROUPS, RELATION_OPERATORS
 from querybuild.parse import decoded, is_ignored
 from querybuild.planning.conditions import NULL_TEXT
-from querybuild.planning.filter_values import ReadValue
-from querybuild.planning.plan import PageValues, ReadPlan, Values, page_values
+from querybuild.planning.plan import PageValues, Values, page_values
 from querybuild.planning.planner import FAR_OFFSET, PlannedRead
-from querybuild.query import Limits, Page
+from querybuild.query import Limits
 
 POSITIONS = {"page[number]": 1, "page[offset]": 0}
 """Parameters for the position of a page, and the lowest value of each."""
@@ -57,29 +56,6 @@ class SplitQuery(msgspec.Struct, frozen=True, eq=False):
     offset: int = 0
     cursor_text: str = ""
     cursor: Cursor | None = None
-
-
-class ReadForm(msgspec.Struct, frozen=True, eq=False):
-    """A planned read without its values. list_name: the list that its cursors are bound to. readers: the functions that
-    convert the filter's values. page: with the offset and the cursor of the first request. limit: the rows to read,
-    None for all. filters: those of the request."""
-
-    plan: ReadPlan
-    list_name: str
-    readers: tuple[tuple[int, ReadValue], ...]
-    page: Page
-    limit: int | None
-    filters: tuple[SentFilter, ...]
-
-
-class Filled(msgspec.Struct, frozen=True, eq=False):
-    """A form with values. The fields are those of `PlannedRead`."""
-
-    page: Page
-    values: Values
-    page_values: PageValues
-    cursor_mark: str
-    cursor_parent: str | None
 
 
 class _NoForm(Exception):
@@ -195,17 +171,18 @@ def _tree_form(tree: Any, vals: list[Any], names: list[int]) -> Hashable:
     return name, op, val is None
 
 
-def read_form_of(planned: PlannedRead) -> ReadForm:
-    """Return the form of a valid read."""
-    limit = planned.page_values.limit
-    return ReadForm(planned.plan, planned.list_name, planned.readers, planned.page, limit, planned.filters)
+def form_of(planned: PlannedRead) -> PlannedRead:
+    """Return a valid read without its values."""
+    page = msgspec.structs.replace(planned.page, offset=0, cursor="")
+    limit = PageValues(planned.page_values.limit)
+    return msgspec.structs.replace(planned, page=page, values=(), page_values=limit, cursor_mark="", cursor_parent=None)
 
 
-def fill(form: ReadForm, split: SplitQuery) -> Filled | None:
-    """Return the form with these values, or None if a value is invalid."""
+def fill(form: PlannedRead, split: SplitQuery) -> PlannedRead | None:
+    """Return a read of the same form with these values, or None if a value is invalid."""
     values: list[Any] = []
-    mark, parent = "", None
     cursor_values: Values = ()
+    mark, parent = "", None
     try:
         for index, read in form.readers:
             values += read(split.vals[index])
@@ -216,5 +193,11 @@ def fill(form: ReadForm, split: SplitQuery) -> Filled | None:
             cursor_values, parent = split.cursor.known, split.cursor.parent
     except ValueFault:
         return None
-    page = msgspec.structs.replace(form.page, offset=split.offset, cursor=split.cursor_text)
-    return Filled(page, tuple(values), page_values(form.limit, split.offset, cursor_values), mark, parent)
+    return msgspec.structs.replace(
+        form,
+        page=msgspec.structs.replace(form.page, offset=split.offset, cursor=split.cursor_text),
+        values=tuple(values),
+        page_values=page_values(form.page_values.limit, split.offset, cursor_values),
+        cursor_mark=mark,
+        cursor_parent=parent,
+    )
