@@ -49,9 +49,6 @@ def naming(part: Part) -> Iterator[None]:
 
 DELEGATE = "server/http/request.py"
 BASE = "server/handlers/base.py"
-IDENTIFYING = "server/handlers/identifying.py"
-RECEIVING = "server/handlers/receiving.py"
-SENDING = "server/handlers/sending.py"
 READING = "server/handlers/reading.py"
 WRITING = "server/handlers/writing.py"
 CUSTOM = "server/handlers/custom.py"
@@ -80,7 +77,7 @@ PARTS = [
     Part(
         REQUEST,
         "_body_future",
-        (DELEGATE, IDENTIFYING, RECEIVING),
+        (DELEGATE,),
         "done when the body is there; `_execute` waits for it",
     ),
     Part("tornado.web.Application", "transforms", (DELEGATE,), "classes of output transforms, for `_execute`"),
@@ -94,14 +91,14 @@ PARTS = [
     Part(
         HANDLER,
         "_headers",
-        (BASE, IDENTIFYING, SENDING, WRITING),
+        (BASE, WRITING),
         "the headers of the answer, which are set without a check of values",
     ),
-    Part(HANDLER, "_write_buffer", (SENDING, CUSTOM), "the pieces of the body that are not sent yet"),
+    Part(HANDLER, "_write_buffer", (BASE, CUSTOM), "the pieces of the body that are not sent yet"),
     Part(HANDLER, "_headers_written", (BASE, READING, CUSTOM), "whether an error document can still be sent"),
-    Part(HANDLER, "_finished", (BASE, SENDING, READING), "whether the answer is complete; set when it is given up"),
-    Part(HANDLER, "_auto_finish", (SENDING,), "switched off while a thread compresses the answer"),
-    Part(HANDLER, "ui", (RECEIVING,), "part of a reference cycle, which tornado breaks only when it answers"),
+    Part(HANDLER, "_finished", (BASE, READING), "whether the answer is complete; set when it is given up"),
+    Part(HANDLER, "_auto_finish", (BASE,), "switched off while a thread compresses the answer"),
+    Part(HANDLER, "ui", (BASE,), "part of a reference cycle, which tornado breaks only when it answers"),
     Part(
         "tornado.web.OutputTransform",
         "transform_first_chunk",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from server.handlers.base import Handler, NotFoundHandler
+from server.handlers.base import Handler
 from server.handlers.custom import CustomHandler
 from server.handlers.fixed.admin import AdminHandler, LiveHandler, MetricsHandler, ReadyHandler
 from server.handlers.fixed.descriptions import DescribingHandler, DocsFileHandler, DocsHandler, OpenApiHandler
 from server.handlers.fixed.protected_resource import ProtectedResourceHandler
 from server.handlers.fixed.root import RootHandler, ServerHandler
 from server.handlers.preflight import PreflightHandler
-from server.handlers.refusing import ForeignOriginHandler, UnknownHostHandler
+from server.handlers.refusing import ForeignOriginHandler, NotFoundHandler, UnknownHostHandler
 from server.handlers.resources.function import FunctionHandler
 from server.handlers.resources.operations import OperationsHandler
 from server.handlers.resources.related import RelatedHandler

@@ -51,7 +51,7 @@ def record_written(handler: Handler, targets: Sequence[Target]) -> None:
 
 def record(handler: Handler, targets: Sequence[Target], outcome: str) -> bool:
     """Write a line for each resource. Return whether they are in the audit log."""
-    audit, principal = handler.telemetry.audit, handler.principal
+    audit, principal = handler.telemetry.audit, handler.sender.principal
     assert audit is not None
     subject, issuer = (None, None) if principal is ANONYMOUS else (principal.subject, principal.issuer or None)
     now = iso_time(time.time())

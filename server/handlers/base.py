@@ -9,34 +9,42 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import random
+import re
+import time
 from collections.abc import Awaitable
 from typing import Any
 
-from tornado.web import HTTPError, stream_request_body
+from tornado.web import HTTPError, RequestHandler, stream_request_body
 
+from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Relationship, Resource
 from querybuild.declarations.values import ValueFault
 from querybuild.errors import SHOWN_CHARACTERS, ApiError, quoted, release_frames, resource_not_found
+from querybuild.planning.context import Context
 from querybuild.principal import Principal
+from serializers.json_api import MEDIA_TYPE
 from server.engine import ANYBODY, Engine
-from server.errors import (
-    BodyTimeout,
-    ErrorAnswer,
-    MethodNotAllowed,
-    PreconditionUnsupported,
-    ReadOnlyServer,
-    RouteNotFound,
-    UnsupportedMediaType,
-    UrlTooLong,
-    answer,
+from server.errors import BodyTimeout, ErrorAnswer, MethodNotAllowed, RouteNotFound, UrlTooLong, answer
+from server.handlers.received_body import ReceivedBody, exchange_of
+from server.handlers.sender import Sender
+from server.handlers.telling import (
+    ask_for_credentials,
+    sends_timing,
+    tell_caches,
+    tell_caches_of_principals,
+    timing,
 )
-from server.handlers.sending import Sending
-from server.http.negotiation import ANY, JSON_API, MediaType, accepted_type, check_content_type
+from server.handlers.write_checks import check_write
+from server.http import compression
+from server.http.headers import Headers
+from server.http.negotiation import JSON_API, accepted_type
 from server.http.request import Request
 from server.http.target import is_too_long
+from server.http.transport.answering import http_date
 from server.limits.running import CancelScope, ClientGone, Running
 from server.postgres.database import Database
-from server.routes import NOT_ALLOWED, OPTIONS, WRITES, Route, route_not_found
+from server.routes import NOT_ALLOWED, OPTIONS, WRITES, Route
 
 HALF_BODY_SECONDS = 2.0
 """How long the server waits for the rest of a body when it stops."""
@@ -47,23 +55,32 @@ GRACE_SECONDS = 2.0
 CLIENT_GONE = 499
 """The status in logs and metrics if the client disconnected before its answer, as in nginx."""
 
-_PRECONDITIONS = frozenset({"If-Match", "If-Unmodified-Since"})
 
 log = logging.getLogger("server")
 
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
 
 @stream_request_body
-class Handler(Sending):
-    """The base of all handlers. applied_extensions: the URIs that the body has as `ext` of its media type. answer_type:
-    which media type of the route the client prefers."""
+class Handler(RequestHandler):
+    """The base of all handlers. sender: who sends the request. received: its body. method: the row of the route table
+    for its method. stages: each with its begin, by time.perf_counter. sent_bytes: of the answer's body.
+    applied_extensions: the URIs that the body has as `ext` of its media type. answer_type: which media type of the
+    route the client prefers. is_stream: whether the answer is a stream, which has its own timeout. is_quiet: whether
+    the access log has this request only at level debug. is_counted: whether it counts for limits."""
 
     applied_extensions: frozenset[str] = frozenset()
     answer_type = JSON_API
-    request: Request
-    resource: Resource
+    is_counted = True
+    is_quiet = False
     is_stream = False
-    """Whether the answer is a stream, which has its own timeout."""
-    _is_timed_out = False
+    is_timed_out = False
+    sent_bytes = 0
+    span: Any = None
+    request: Request
+    request_id: str
+    resource: Resource
+    _headers: Headers
 
     def initialize(self, engine: Engine, database: Database, route: Route | None, running: Running) -> None:
         self.engine = engine
@@ -74,15 +91,28 @@ class Handler(Sending):
         if route is not None and route.resource is not None:
             self.resource = route.resource
         self._running = running
+        self.sender = Sender(self.request, engine, running)
+        self.sender.is_counted = self.is_counted
+        self.received = ReceivedBody(self.request, self.request_id, engine.settings.max_body_bytes, running.bodies)
         running.add(self, self.request.began_at)
-        self.stages = []
+        self.stages: list[tuple[str, float]] = []
         self.cancel_scope = CancelScope()
+
+    @property
+    def context(self) -> Context:
+        """What the principal may do."""
+        return self.sender.context
+
+    @property
+    def catalog(self) -> Catalog:
+        """The declarations as the principal sees them."""
+        return self.engine.view_of(self.context).catalog
 
     def prepare(self) -> Awaitable[None] | None:
         """Make all checks that do not need the body, before it arrives. Returns an awaitable only if the issuer of a
         token has to be asked."""
         self.telemetry.begin(self)
-        self.begin_work()
+        self.sender.begin()
         engine, request = self.engine, self.request
         settings = engine.settings
         if is_too_long(request.uri or "", settings.max_url_bytes):
@@ -100,15 +130,17 @@ class Handler(Sending):
                 if self.method is OPTIONS:
                     return None
             return self.prepare_identified()
-        self.context = ANYBODY
+        self.sender.context = ANYBODY
         self.check_request()
         return None
 
     def prepare_identified(self) -> Awaitable[None] | None:
-        """Find the principal, and then make the checks that depend on it."""
-        principal = self.identify()
-        if principal is not None:
-            return self._prepare_later(principal)
+        """Find the principal, and then make the checks that depend on it. Returns an awaitable if the issuer has to be
+        asked. Raises Unauthenticated, InvalidToken, AuthUnavailable, TooManyRequests."""
+        found = self.sender.find()
+        if not isinstance(found, Principal):
+            return self._prepare_later(self.cancel_scope.run(found))
+        self._take_principal(found)
         self.check_request()
         return None
 
@@ -116,8 +148,20 @@ class Handler(Sending):
         """Continue when the issuer has answered. Meanwhile the body may have timed out."""
         found = await principal
         if not self._finished:
-            self.take_principal(found)
+            self._take_principal(found)
             self.check_request()
+
+    def _take_principal(self, principal: Principal) -> None:
+        """Keep the principal, and take the declarations as it sees them. The route exists no more if its relationship
+        is hidden. Raises TooManyRequests."""
+        self.sender.take(principal)
+        route, view = self.route, self.context.access.view
+        if view is not None and route is not None and route.resource is not None:
+            self.resource = view.catalog.by_type[route.resource.type]
+            if route.relationship is not None and route.relationship not in self.resource.relationships:
+                self.route, self.method = None, NOT_ALLOWED
+        if self.engine.has_authentication:
+            tell_caches_of_principals(self._headers, self.sender)
 
     def check_request(self) -> None:
         """Check the request against the row of its method in the route table, when the principal is known."""
@@ -131,10 +175,16 @@ class Handler(Sending):
             if method.name in WRITES:
                 self.prepare_write()
 
+    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
+        """Keep a chunk of the body, or refuse the request if the body becomes too large."""
+        if self.method.body is not None and (error := self.received.add(chunk)) is not None:
+            self.answer_error(error)
+        return None
+
     def body_arrived(self) -> None:
         """Count the request, because all of its body has arrived."""
-        if self._waits_for_body and not self._finished:
-            self._running.begin(self)
+        if not self._finished:
+            self.sender.body_arrived()
 
     def check_method(self) -> None:
         """Check that there is a route, and that it has the method. Raises RouteNotFound, MethodNotAllowed."""
@@ -155,34 +205,12 @@ class Handler(Sending):
         """Answer headers that are too large with a status and without a document, as invalid HTTP."""
         self.set_status(431)
         self.clear_header("Content-Type")
-        self.exchange.end_after_answer()
+        exchange_of(self.request).end_after_answer()
         self.finish()
 
     def prepare_write(self) -> None:
         """Make the checks of writes. Raises RequestFault, Overloaded."""
-        self.check_writable()
-        headers = self.request.headers.by_name
-        if not _PRECONDITIONS.isdisjoint(headers):
-            name = next(name for name in headers if name in _PRECONDITIONS)
-            raise PreconditionUnsupported(f"{name} is not supported yet: send the write without it.", header=name)
-        body = self.method.body
-        if body is not None:
-            if body is not ANY:
-                self._check_media_type(body)
-            self.check_length()
-
-    def check_writable(self) -> None:
-        """Check that the server accepts writes. Raises ReadOnlyServer."""
-        if self.engine.settings.read_only:
-            raise ReadOnlyServer("This server only answers reads.")
-
-    def _check_media_type(self, accepted: MediaType) -> None:
-        """Check the media type and the encoding of the body. Raises UnsupportedMediaType."""
-        headers = self.request.headers
-        if self.content_length() or "Transfer-Encoding" in headers.by_name or "Content-Type" in headers.by_name:
-            self.applied_extensions = check_content_type(headers.get("Content-Type"), accepted)
-        if "Content-Encoding" in headers.by_name and headers["Content-Encoding"].lower() != "identity":
-            raise UnsupportedMediaType("A body must not be compressed.", header="Content-Encoding")
+        self.applied_extensions = check_write(self.engine, self.request.headers, self.received, self.method.body)
 
     def _not_allowed(self) -> MethodNotAllowed:
         allow = self.allow()
@@ -231,12 +259,11 @@ class Handler(Sending):
     def finish(self, chunk: str | bytes | dict[str, Any] | None = None) -> asyncio.Future[None]:
         """Finish the answer. A server that stops waits until it has been sent."""
         sent = super().finish(chunk)
-        if self.body_bytes:
-            self._running.bodies.release(self)
+        self.received.release()
         if sent.done():
             self._running.discard(self)
         else:
-            self._running.end(self)
+            self._running.end(self.sender)
             sent.add_done_callback(lambda _: self._running.discard(self))
         return sent
 
@@ -244,6 +271,19 @@ class Handler(Sending):
         super().on_connection_close()
         self.client_gone()
         self._running.discard(self)
+
+    def release(self) -> None:
+        """Release the memory of a request whose client has gone, after its work has ended."""
+        self.ui: Any = None  # as tornado does when it sends an answer
+        self.received.abandon()
+
+    def evict(self, why: str) -> None:
+        """Close the connection at once, and log the reason."""
+        self.received.evict(why)
+
+    def tell_caches(self) -> None:
+        """Set the header Cache-Control of an answer that shows resources."""
+        tell_caches(self._headers, self.engine, self.sender)
 
     def client_gone(self) -> None:
         """Cancel the work, because the client has disconnected."""
@@ -275,9 +315,9 @@ class Handler(Sending):
             self._end_unsent(answer(error, self.request_id).status)
             self._running.discard(self)
             self._finished = True
-            self.exchange.reset()
+            exchange_of(self.request).reset()
             return
-        self.drop_body()
+        self.received.refuse()
         try:
             made = self.error_answer(error)
             self._log_fault(made, error)
@@ -290,15 +330,15 @@ class Handler(Sending):
         self.clear()
         self.set_status(made.status)
         if self.engine.has_authentication:
-            self.tell_caches_of_principals()
+            tell_caches_of_principals(self._headers, self.sender)
         if made.status == 401:
-            self.ask_for_credentials(error)
+            ask_for_credentials(self._headers, self.engine, self.request, error)
         if self.engine.settings.cache_control:
             self._headers["Cache-Control"] = "no-store"
         for name, value in made.headers:
             self.set_header(name, value)
-        if self._is_timed_out:
-            self.exchange.end_after_answer()
+        if self.is_timed_out:
+            exchange_of(self.request).end_after_answer()
         self.finish(made.body)
 
     def _log_fault(self, made: ErrorAnswer, error: BaseException) -> None:
@@ -325,42 +365,129 @@ class Handler(Sending):
     def check_timeouts(self, now: float, began_at: float) -> None:
         """End the request if its body or its work takes too long."""
         settings = self.engine.settings
-        if self._finished or self.is_stream or self._is_refused:
+        if self._finished or self.is_stream or self.received.is_refused:
             return
-        if self.is_arriving:
+        if self.received.is_arriving:
             if now - began_at > settings.body_timeout_seconds:
-                self._is_timed_out = True
+                self.is_timed_out = True
                 self.answer_error(BodyTimeout("The body of the request took too long to arrive."))
             return
         late_seconds = now - began_at - settings.request_timeout_seconds
         if late_seconds > GRACE_SECONDS:
             self._answer_late()
-        elif late_seconds > 0 and not self._is_timed_out:
-            self._is_timed_out = True
+        elif late_seconds > 0 and not self.is_timed_out:
+            self.is_timed_out = True
             self.cancel_scope.time_out()
 
     def _answer_late(self) -> None:
         """Answer a request whose work does not end after it was cancelled. The connection is closed, because the work
         might still write to it."""
-        self.exchange.end_after_answer()
+        exchange_of(self.request).end_after_answer()
         self.answer_error(self.cancel_scope.timeout_error())
 
     def shutdown(self) -> None:
         """Close the connection after this answer. Do not wait long for the rest of a body."""
-        self.exchange.end_after_answer()
+        exchange_of(self.request).end_after_answer()
         asyncio.get_running_loop().call_later(HALF_BODY_SECONDS, self._close_half_body)
 
     def _close_half_body(self) -> None:
         """Close the connection if the body is incomplete. The body of a refused request has its own limit."""
-        if self.is_arriving:
-            self.exchange.close()
+        if self.received.is_arriving:
+            exchange_of(self.request).close()
 
+    def clear(self) -> None:
+        """Set the default headers. tornado calls this at the start, and `Handler` before an error is answered.
+        tornado's own method sets other headers, formats the date each time and checks our values: an eighth of the time
+        of a small request."""
+        if not hasattr(self, "request_id"):
+            given = self.request.headers.by_name.get("X-Request-Id", [""])
+            is_usable = len(given) == 1 and _REQUEST_ID.fullmatch(given[0])
+            self.request_id = given[0] if is_usable else f"{random.getrandbits(128):032x}"
+        date = http_date(int(time.time()))
+        self._headers = Headers(
+            {"Date": [date], "Content-Type": [MEDIA_TYPE], "Vary": ["Accept"], "X-Request-Id": [self.request_id]}
+        )
+        self._write_buffer = []
+        self.set_status(200)
+        self.set_default_headers()
 
-class NotFoundHandler(Handler):
-    """Answers paths without a route."""
+    def set_etag_header(self) -> None:
+        """Set no ETag. The contract has none yet, and tornado's own needs a hash of every answer."""
 
-    def _no_route(self) -> RouteNotFound:
-        return route_not_found(self.request.sent_path, self.engine.catalog, self.engine.settings)
+    def check_etag_header(self) -> bool:
+        """Return False, because there is no ETag."""
+        return False
+
+    def stage(self, name: str) -> None:
+        """Begin the stage with this name. It ends the stage before."""
+        self.stages.append((name, time.perf_counter()))
+
+    def set_server_timing(self) -> None:
+        """Set the header Server-Timing, if the settings allow it."""
+        if self.stages and sends_timing(self.engine, self.request):
+            self._headers["Server-Timing"] = timing(self.stages)
+
+    def finish_document(self, body: bytes, status: int = 200) -> None:
+        """Send this document as the answer."""
+        if status != 200:
+            self.set_status(status)
+        self.set_server_timing()
+        if len(body) > compression.INLINE_BYTES and self.should_compress():
+            self.compress_and_finish(body)
+        else:
+            self._finish_whole(body)
+
+    def _finish_whole(self, body: bytes) -> None:
+        self._headers["Content-Length"] = str(len(body))
+        # This is what `write` does, without its check of the type.
+        self._write_buffer.append(body)
+        self.finish()
+
+    async def finish_pieces(self, pieces: list[bytes], status: int = 200) -> None:
+        """Send a document in pieces as the answer. A large document is never joined, because copying it would block
+        other requests."""
+        if len(pieces) == 1:
+            self.finish_document(pieces[0], status)
+            return
+        self.set_status(status)
+        self.set_server_timing()
+        if self.should_compress():
+            pieces = await self.cancel_scope.run(compression.compress_pieces(pieces))
+        if self._finished:
+            return
+        self._headers["Content-Length"] = str(sum(map(len, pieces)))
+        for piece in pieces:
+            self.write(piece)
+            self.flush()
+            await asyncio.sleep(0)
+        if not self._finished:
+            self.finish()
+
+    def should_compress(self) -> bool:
+        """Return whether a large answer is compressed. If so, set Content-Encoding."""
+        if self.engine.settings.compression == "off" or not compression.should_compress(self.request, self._headers):
+            return False
+        self._headers["Content-Encoding"] = "gzip"
+        return True
+
+    def compress_and_finish(self, body: bytes) -> asyncio.Future[None]:
+        """Compress the body and send it, while other requests are answered."""
+        self._auto_finish = False
+        self._compression = asyncio.ensure_future(self._finish_compressed(body))
+        return self._compression
+
+    async def _finish_compressed(self, body: bytes) -> None:
+        try:
+            compressed = await self.cancel_scope.run(compression.compress_body(body))
+            if not self._finished:
+                self._finish_whole(compressed)
+        except Exception as error:
+            self.answer_error(error)
+
+    def flush(self, include_footers: bool = False) -> asyncio.Future[None]:
+        if self.request.method != "HEAD":
+            self.sent_bytes += sum(map(len, self._write_buffer))
+        return super().flush(include_footers)
 
 
 def read_id(resource: Resource, id_text: str) -> Any:

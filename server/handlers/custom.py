@@ -12,7 +12,8 @@ from typing import Any
 from tornado.web import RequestHandler
 
 from querybuild.errors import Errors, raise_all, resource_not_found
-from querybuild.planning.context import Context, check_method
+from querybuild.planning.context import check_method
+from querybuild.principal import Principal
 from querybuild.query import Change
 from serializers.json_api import JSON_API
 from server.engine import Engine
@@ -25,6 +26,7 @@ from server.handlers.auditing import Target, check_audit, record_written, with_i
 from server.handlers.base import Handler, read_id
 from server.handlers.pipeline import door_of
 from server.handlers.reading import page_meta
+from server.handlers.write_checks import check_writable
 from server.http.compression import INLINE_BYTES
 from server.limits.running import Running
 from server.postgres.custom_code import CustomCodeDatabase
@@ -49,19 +51,16 @@ class CustomHandler(Handler):
 
     database: Any
     openapi: Mapping[str, Any] = {}
-    _context: Context | None = None
 
     @property
-    def context(self) -> Context:
-        """What the principal may do. If a `prepare` of the user has not found out who asks, this is what everybody may
-        do."""
-        if self._context is None:
-            self._context = self.engine.context_of(self.principal)
-        return self._context
+    def principal(self) -> Principal:
+        """Who sends the request."""
+        return self.sender.principal
 
-    @context.setter
-    def context(self, context: Context) -> None:
-        self._context = context
+    @property
+    def body(self) -> bytes:
+        """The bytes of the body."""
+        return self.received.whole()
 
     def initialize(self, engine: Engine, database: Database, route: Route | None, running: Running) -> None:
         super().initialize(engine, database, route, running)
@@ -104,7 +103,7 @@ class CustomHandler(Handler):
 
     async def _write_resources(self, changes: Sequence[Change]) -> list[str]:
         # The method of the request may be that of a read.
-        self.check_writable()
+        check_writable(self.engine)
         errors, writes = Errors(), list[PreparedWrite]()
         for change in changes:
             resource = self.catalog.by_type[change.type or ""]

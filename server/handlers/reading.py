@@ -30,6 +30,7 @@ from server.execution.pacing import run_steps
 from server.execution.streams import Stream
 from server.handlers.base import Handler
 from server.handlers.pipeline import run_stages
+from server.handlers.received_body import exchange_of
 from server.http import compression
 from server.http.negotiation import JSON_API
 from server.limits.running import ClientGone
@@ -87,7 +88,7 @@ class ReadingHandler(Handler):
         """Return the rows. None: they are many, and have been sent in a stream."""
         prepared = reading.prepared
         if prepared.is_long:
-            self._running.expect_long(self)
+            self._running.expect_long(self.sender)
         if prepared.may_be_streamed:
             return await self._read_all(reading)
         try:
@@ -130,7 +131,7 @@ class ReadingHandler(Handler):
     async def _long_pace(self) -> Pace:
         """Return how long the steps of a long answer may take. If other requests have short answers, those that have
         arrived meanwhile are counted first. Among long answers only, this turn of the loop costs 5 % of the time."""
-        self._running.expect_long(self)
+        self._running.expect_long(self.sender)
         if self._running.had_short():
             await self.cancel_scope.run(asyncio.sleep(0))
         return SHARED if self._running.has_short else ALONE
@@ -163,7 +164,7 @@ class ReadingHandler(Handler):
                 raise_impossible(error, prepared)
             return None
 
-        self._reader = Reader(self.client, partial(self.cancel_scope.cancel_with, _reader_too_slow))
+        self._reader = Reader(self.sender.client, partial(self.cancel_scope.cancel_with, _reader_too_slow))
         try:
             done = self.database.read_all(
                 work,
@@ -234,7 +235,7 @@ class ReadingHandler(Handler):
 
     def _abort_stream(self, error: Exception) -> None:
         """Reset the connection, so that the client notices the end. Without a reset HTTP/1.0 has no sign of it."""
-        self.exchange.reset()
+        exchange_of(self.request).reset()
         path, is_answer = self.request.path, isinstance(error, ApiError)
         log.log(
             logging.WARNING if is_answer else logging.ERROR,
@@ -293,7 +294,7 @@ class ReadingHandler(Handler):
         if isinstance(document, bytes):
             self.finish_document(document, status)
             return
-        self._running.expect_long(self)
+        self._running.expect_long(self.sender)
         pieces = await run_steps(document, self._is_waited_for)
         if not self._finished:
             await self.finish_pieces(pieces, status)

@@ -1,10 +1,18 @@
-"""Refuses requests for an unknown host, and writes with a foreign origin."""
+"""Refuses requests without a route, an unknown host, and writes with a foreign origin."""
 
 from __future__ import annotations
 
 from querybuild.errors import quoted
-from server.errors import ForeignOrigin, UnknownHost
+from server.errors import ForeignOrigin, RouteNotFound, UnknownHost
 from server.handlers.base import Handler
+from server.routes import route_not_found
+
+
+class NotFoundHandler(Handler):
+    """Answers paths without a route."""
+
+    def _no_route(self) -> RouteNotFound:
+        return route_not_found(self.request.sent_path, self.engine.catalog, self.engine.settings)
 
 
 class UnknownHostHandler(Handler):

@@ -181,11 +181,11 @@ class WritingHandler(ReadingHandler):
 
     def decode_resource(self, asked: Change, errors: list[ApiError]) -> Change | None:
         """Decode the body as a resource. Appends to errors."""
-        return self._decode(self.take_body(), asked, errors)
+        return self._decode(self.received.take(), asked, errors)
 
     def decode_write(self, asked: Change, errors: list[ApiError]) -> Change | TypedWrite | None:
         """Decode the body as the resource of the route. Appends to errors."""
-        body = self.take_body()
+        body = self.received.take()
         typed = self.engine.writes.prepare_typed(self.resource, asked, body, self.context)
         return self._decode(body, asked, errors) if typed is None else typed
 

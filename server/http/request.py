@@ -109,6 +109,16 @@ class Request(HTTPServerRequest):
         """The path as it was sent, in visible ASCII, for logs."""
         return shown_path((self.uri or "").partition("?")[0])
 
+    @property
+    def has_arrived(self) -> bool:
+        """Whether all of it has arrived, or nothing more will."""
+        return self._body_future.done()
+
+    def arrival_error(self) -> BaseException | None:
+        """Return why the rest of it will not arrive, if that is known."""
+        arrived = self._body_future
+        return arrived.exception() if arrived.done() and not arrived.cancelled() else None
+
     def request_time(self) -> float:
         """Return the seconds since the request was created. Tornado uses the wall clock. If it were set back, a sum of
         durations could decrease."""

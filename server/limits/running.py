@@ -111,8 +111,11 @@ class CountedRequest(Protocol):
     client: str
 
 
-class RunningRequest(CountedRequest, Protocol):
-    """A request, as its handler represents it."""
+class RunningRequest(Protocol):
+    """A request, as its handler represents it. sender: as what it is counted."""
+
+    @property
+    def sender(self) -> CountedRequest: ...
 
     def check_timeouts(self, now: float, began_at: float) -> None:
         """End the request if it takes too long."""
@@ -198,7 +201,7 @@ class Running:
         else:
             del self._at_work_by_client[request.client]
 
-    def expect_long(self, request: RunningRequest) -> None:
+    def expect_long(self, request: CountedRequest) -> None:
         """Count the answer of the request as long. Long answers make no pauses for each other."""
         if request.is_at_work and not request.is_long:
             request.is_long = True
@@ -215,7 +218,7 @@ class Running:
 
     def discard(self, request: RunningRequest) -> None:
         """Stop tracking the request: the response has been sent, or the connection is closed."""
-        self.end(request)
+        self.end(request.sender)
         self._requests.pop(request, None)
         if self._is_stopping and not self._requests:
             self._is_empty.set()

@@ -5,9 +5,9 @@ It must not know: where they are recorded.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
-from tornado.web import RequestHandler
+from tornado.httputil import HTTPServerRequest
 
 from server.routes import Route
 
@@ -15,13 +15,19 @@ UNMATCHED = "unmatched"
 """The route label of a path that matches no route."""
 
 
-class ObservedHandler(RequestHandler):
-    """A handler with the facts that are recorded. stages: each with its begin, by time.perf_counter. sent_bytes: of the
-    body. is_quiet: whether the access log has this request only at level debug."""
+class ObservedHandler(Protocol):
+    """The facts of a handler that are recorded."""
 
-    is_quiet = False
-    route: Route | None
+    is_quiet: bool
     request_id: str
+    sent_bytes: int
+    span: Any
     stages: list[tuple[str, float]]
-    sent_bytes = 0
-    span: Any = None
+
+    @property
+    def request(self) -> HTTPServerRequest: ...
+
+    @property
+    def route(self) -> Route | None: ...
+
+    def get_status(self) -> int: ...

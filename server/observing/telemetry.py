@@ -13,10 +13,9 @@ import time
 from contextvars import Context
 from http import HTTPStatus
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
-from tornado.web import RequestHandler
 
 from server.errors import causes
 from server.observing import metrics
@@ -74,9 +73,8 @@ class Telemetry:
         if self.tracer is not None:
             self.tracer.begin(handler, route)
 
-    def end(self, handler: RequestHandler) -> None:
-        """Record a request, when its response has been handed over to the connection."""
-        assert isinstance(handler, ObservedHandler)
+    def end(self, handler: Any) -> None:
+        """Record a request, when its response has been handed over to the connection. handler: an ObservedHandler."""
         route = UNMATCHED if handler.route is None else handler.route.shape
         now, request, meter = time.perf_counter(), handler.request, self.meter
         seconds, size = request.request_time(), handler.sent_bytes

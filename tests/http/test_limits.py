@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from server.handlers import base, receiving
+from server.handlers import base, received_body
 from server.limits import bodies
 from server.resources import built_in
 from tests.http.conftest import MEDIA_TYPE, Answer, Api, Start
@@ -433,7 +433,7 @@ async def test_a_single_body_has_room(start: Start, database_url: str) -> None:
 
 async def test_a_body_in_many_pieces(start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pieces are joined from time to time, to save memory."""
-    monkeypatch.setattr(receiving, "MAX_CHUNKS", 2)
+    monkeypatch.setattr(received_body, "MAX_CHUNKS", 2)
     api = await start(database_url, built_in())
     name = "".join(str(number) for number in range(100_000))
     created = await api.create("/photos", "photo", {"name": name})

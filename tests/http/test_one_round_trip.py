@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from server.handlers.sending import Sending
+from server.handlers.base import Handler
 from server.postgres.connection import SYNC, Connection
 from server.postgres.opening import open_database
 from server.resources import built_in
@@ -63,19 +63,19 @@ async def test_the_next_write_is_sent_before_an_answer_is_encoded(
     """PostgreSQL would have nothing to do meanwhile."""
     api = await start(database_url, built_in(), pool_size=1)
     events: list[str] = []
-    fetchrow, finish_document = Connection.fetchrow, Sending.finish_document
+    fetchrow, finish_document = Connection.fetchrow, Handler.finish_document
 
     async def recorded_fetchrow(connection: Connection, query: str, *values: Any, **options: Any) -> Any:
         events.append("statement")
         return await fetchrow(connection, query, *values, **options)
 
-    def recorded_finish(handler: Sending, *values: Any, **options: Any) -> None:
+    def recorded_finish(handler: Handler, *values: Any, **options: Any) -> None:
         events.append("answer")
         finish_document(handler, *values, **options)
 
     async with locked(api, "groups"):
         monkeypatch.setattr(Connection, "fetchrow", recorded_fetchrow)
-        monkeypatch.setattr(Sending, "finish_document", recorded_finish)
+        monkeypatch.setattr(Handler, "finish_document", recorded_finish)
         groups = [{"data": {"type": "group", "attributes": {"name": name}}} for name in ("first", "second")]
         waiting = [asyncio.ensure_future(api.post("/groups", group)) for group in groups]
         await until(lambda: api.app.database.pool_figures().waiting, lambda count: count == 1)

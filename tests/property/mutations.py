@@ -64,7 +64,7 @@ def mutate(mutation: str) -> None:
     _patch(mutation, "may_lack", (conditions,), lambda _: False, set())
     # Refused writes do not depend on rows: the tests of writes in tests/http/ have them.
     _patch(mutation, "check", (reads.Reads,), None, set())
-    _patch(mutation, "view_of", (Engine,), None, {"identifying.py"})
+    _patch(mutation, "view_of", (Engine,), None, {"base.py"})
     _patch(mutation, "view_of", (reads, writes), None, set())
 
 

@@ -206,6 +206,10 @@ class Request(msgspec.Struct, eq=False):
     is_long: bool = False
     is_shut_down: bool = False
 
+    @property
+    def sender(self) -> Request:
+        return self
+
     def check_timeouts(self, now: float, began_at: float) -> None:
         pass
 

@@ -22,6 +22,7 @@ class AdminHandler(Handler):
     """The base of the handlers of health and metrics."""
 
     is_quiet = True
+    is_counted = False
 
     def initialize(self, health: Health, gauges: Gauges, **context: Any) -> None:  # type: ignore[override]  # it takes more
         super().initialize(**context)
@@ -32,9 +33,6 @@ class AdminHandler(Handler):
         self.check_method()
         self.set_header("Cache-Control", "no-store")
         return None
-
-    def count_for_principal(self) -> None:
-        """Do nothing: these routes do not count for limits."""
 
     def finish_status(self, status: str) -> None:
         """Answer with this status."""
@@ -69,9 +67,9 @@ class MetricsHandler(AdminHandler):
     def check_request(self) -> None:
         """Check the principal. Raises Forbidden, Unauthenticated."""
         self.set_header("Cache-Control", "no-store")
-        name = self.engine.settings.auth_admin
-        if name is None or name not in self.principal.roles | self.principal.scopes:
-            raise not_allowed(self.principal, "Metrics are for the role or scope that the setting auth_admin names.")
+        name, principal = self.engine.settings.auth_admin, self.sender.principal
+        if name is None or name not in principal.roles | principal.scopes:
+            raise not_allowed(principal, "Metrics are for the role or scope that the setting auth_admin names.")
 
     async def get(self) -> None:
         self.gauges.update()

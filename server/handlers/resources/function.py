@@ -89,7 +89,7 @@ class FunctionHandler(WritingHandler):
         return read_parameters(self.function, pairs, self.engine.limits.max_json_depth, errors)
 
     def _parse_body(self, errors: list[ApiError]) -> SentCall:
-        meta = decode_meta(self.take_body(), errors, self.engine.limits)
+        meta = decode_meta(self.received.take(), errors, self.engine.limits)
         if meta is None:
             return SentCall(Call(self.function), ())
         return read_members(self.function, meta, pointers.META, pointers, errors)

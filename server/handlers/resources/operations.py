@@ -74,7 +74,7 @@ class OperationsHandler(WritingHandler):
 
     def _parse(self, _: list[ApiError]) -> Listed:
         self._operations = []
-        parsed, most = parse_document(self.take_body(), self.engine.limits), self.engine.settings.max_operations
+        parsed, most = parse_document(self.received.take(), self.engine.limits), self.engine.settings.max_operations
         adds = alike_adds(parsed, MOST_TOGETHER + 1, most)
         self._listed = Listed(load_operations(parsed, most) if adds is None else adds.values, adds)
         return self._listed

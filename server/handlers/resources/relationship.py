@@ -46,7 +46,7 @@ class RelationshipHandler(WritingHandler):
     def _parse(self, mode: LinkMode, errors: list[ApiError]) -> Change | None:
         assert self.route is not None
         self.path_id(self.resource)
-        linkage = decode_linkage_document(self.take_body(), errors, self.engine.limits, mode=mode)
+        linkage = decode_linkage_document(self.received.take(), errors, self.engine.limits, mode=mode)
         if linkage is None:
             return None
         asked, relationships = self.asked("update", self.route.id), {self.relationship.name: linkage}

@@ -1,0 +1,57 @@
+"""Sets headers of answers: for caches and for clients without credentials, which depend on who asks, and the times of
+the stages.
+
+It must not know: documents, handlers.
+"""
+
+from __future__ import annotations
+
+import time
+
+from server.authentication.bearer import challenge
+from server.engine import Engine
+from server.handlers.sender import Sender
+from server.http.allowed_hosts import own_origin
+from server.http.headers import Headers
+from server.http.request import Request
+
+_PROXIED = frozenset({"X-Forwarded-For", "Forwarded", "Via", "X-Real-Ip"})
+"""The headers that proxies add."""
+
+
+def tell_caches(headers: Headers, engine: Engine, sender: Sender) -> None:
+    """Set the header Cache-Control of an answer that shows resources."""
+    directives = engine.settings.cache_control
+    if directives:
+        is_private = engine.has_authentication and sender.is_private
+        headers["Cache-Control"] = engine.private_cache_control if is_private else directives
+
+
+def tell_caches_of_principals(headers: Headers, sender: Sender) -> None:
+    """Set the headers that keep caches from mixing up the answers to several principals (RFC 9111, 3.5, 4.1)."""
+    headers["Vary"] = f"{headers['Vary']}, Authorization"
+    if sender.is_private:
+        headers["Cache-Control"] = "private"
+
+
+def ask_for_credentials(headers: Headers, engine: Engine, request: Request, error: BaseException) -> None:
+    """Set the header of a 401 that says which credentials to send."""
+    metadata = engine.resource_metadata
+    headers["WWW-Authenticate"] = challenge(error, None if metadata is None else metadata.url(own_origin(request)))
+
+
+def sends_timing(engine: Engine, request: Request) -> bool:
+    """Return whether the answer to a request has the header Server-Timing."""
+    is_sent = engine.settings.server_timing
+    if is_sent is None:
+        # A proxy on the same host sends the answers on.
+        return request.server_connection.is_loopback and _PROXIED.isdisjoint(request.headers.by_name)
+    return is_sent
+
+
+def timing(stages: list[tuple[str, float]]) -> str:
+    """Format the stages as W3C Server Timing, in milliseconds. stages: each with its begin."""
+    text, end = "", time.perf_counter()
+    for name, begin in reversed(stages):
+        text, end = ", %s;dur=%.3f%s" % (name, (end - begin) * 1000, text), begin  # noqa: UP031 - it is faster
+    return text[2:]

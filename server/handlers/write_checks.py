@@ -1,0 +1,45 @@
+"""Checks writes before their body arrives.
+
+It must not know: documents, the database, handlers.
+"""
+
+from __future__ import annotations
+
+from server.engine import Engine
+from server.errors import PreconditionUnsupported, ReadOnlyServer, UnsupportedMediaType
+from server.handlers.received_body import ReceivedBody
+from server.http.headers import Headers
+from server.http.negotiation import ANY, MediaType, check_content_type
+
+_PRECONDITIONS = frozenset({"If-Match", "If-Unmodified-Since"})
+
+
+def check_writable(engine: Engine) -> None:
+    """Check that the server accepts writes. Raises ReadOnlyServer."""
+    if engine.settings.read_only:
+        raise ReadOnlyServer("This server only answers reads.")
+
+
+def check_write(engine: Engine, headers: Headers, received: ReceivedBody, accepted: MediaType | None) -> frozenset[str]:
+    """Check a write. accepted: the media type of its body, None if it has no body. Returns the URIs that the body has
+    as `ext` of its media type. Raises RequestFault, Overloaded."""
+    check_writable(engine)
+    by_name = headers.by_name
+    if not _PRECONDITIONS.isdisjoint(by_name):
+        name = next(name for name in by_name if name in _PRECONDITIONS)
+        raise PreconditionUnsupported(f"{name} is not supported yet: send the write without it.", header=name)
+    if accepted is None:
+        return frozenset()
+    extensions = frozenset() if accepted is ANY else _check_media_type(headers, received, accepted)
+    received.check_length()
+    return extensions
+
+
+def _check_media_type(headers: Headers, received: ReceivedBody, accepted: MediaType) -> frozenset[str]:
+    """Check the media type and the encoding of the body. Raises UnsupportedMediaType."""
+    extensions: frozenset[str] = frozenset()
+    if received.content_length() or "Transfer-Encoding" in headers.by_name or "Content-Type" in headers.by_name:
+        extensions = check_content_type(headers.get("Content-Type"), accepted)
+    if "Content-Encoding" in headers.by_name and headers["Content-Encoding"].lower() != "identity":
+        raise UnsupportedMediaType("A body must not be compressed.", header="Content-Encoding")
+    return extensions
