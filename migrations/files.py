@@ -57,7 +57,7 @@ class Migration:
     breaks_older_servers: bool = False
 
     @cached_property
-    def statements(self) -> tuple[statements.Statement, ...]:
+    def statements(self) -> tuple[statements.MigrationStatement, ...]:
         """The statements of the file, in order."""
         return statements.split(self.sql)
 

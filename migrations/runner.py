@@ -17,7 +17,7 @@ from migrations import locks, record
 from migrations.files import NO_TRANSACTION, Migration, MigrationError
 from migrations.locks import Connect, LockWait, Run, Say
 from migrations.record import Connection
-from migrations.statements import Statement, is_ended
+from migrations.statements import MigrationStatement, is_ended
 
 INVALID_INDEXES = """\
 SELECT format('%I.%I', nspname, relname) AS name, relname AS bare
@@ -163,7 +163,7 @@ async def _run_without_transaction(run: Run, migration: Migration) -> None:
     await record.insert(run.conn, migration)
 
 
-async def _run_statement(run: Run, migration: Migration, statement: Statement) -> None:
+async def _run_statement(run: Run, migration: Migration, statement: MigrationStatement) -> None:
     if {"COPY", "STDIN"} <= set(statement.words):
         raise MigrationError(f"{_place(migration, statement.line)}: COPY of data is not supported in migrations")
     if "CONCURRENTLY" in statement.words:
@@ -202,7 +202,7 @@ def _leftovers(migration: Migration, done: int, invalid: Sequence[str]) -> str:
     return text + (". The next run begins with the first statement of the file" if done or invalid else "")
 
 
-def _failure(migration: Migration, error: asyncpg.PostgresError, statement: Statement | None = None) -> str:
+def _failure(migration: Migration, error: asyncpg.PostgresError, statement: MigrationStatement | None = None) -> str:
     place = _place(migration, _line(migration, error, statement))
     return f"{place}: {_postgres_message(error)}{_advice(error)}"
 
@@ -215,7 +215,7 @@ def _postgres_message(error: asyncpg.PostgresError) -> str:
     return ". ".join(part.rstrip(".") for part in (error.message, error.detail, error.hint) if part)
 
 
-def _line(migration: Migration, error: asyncpg.PostgresError, statement: Statement | None) -> int | None:
+def _line(migration: Migration, error: asyncpg.PostgresError, statement: MigrationStatement | None) -> int | None:
     if statement is not None:
         return statement.line + statement.sql.count("\n", 0, max(0, int(error.position or 1) - 1))
     if error.internal_query != migration.sql or not error.internal_position:

@@ -1,6 +1,7 @@
 """Splits an SQL text into its statements.
 
-In: the text of a file. Out: each `Statement` with the line that it begins on. Must not know what a statement means.
+In: the text of a file. Out: each `MigrationStatement` with the line that it begins on. Must not know what a statement
+means.
 psql's additions to SQL (backslash commands, the data of COPY FROM STDIN) are not supported.
 
 Source: PostgreSQL, "4.1. Lexical Structure"; where a statement ends, `src/fe_utils/psqlscan.l`.
@@ -30,7 +31,7 @@ ROUTINE = re.compile(r"CREATE (OR REPLACE )?(FUNCTION|PROCEDURE) ")
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class MigrationStatement:
     """One statement. `sql` begins with its first word and has no semicolon; `line` counts from 1. `words` are its names
     and keywords in capitals, in order, without quoted ones."""
 
@@ -52,7 +53,7 @@ class Token:
         return self.begin + len(self.text)
 
 
-def split(sql: str) -> tuple[Statement, ...]:
+def split(sql: str) -> tuple[MigrationStatement, ...]:
     """Return the statements of a text in order. Text with only comments is not a statement.
 
     >>> [statement.sql for statement in split("SELECT 1; -- one\\nSELECT ';' ;")]
@@ -121,8 +122,8 @@ def _words(tokens: list[Token]) -> tuple[str, ...]:
     return tuple(token.text.upper() for token in tokens if token.kind == "word")
 
 
-def _statement(sql: str, tokens: list[Token]) -> Statement:
+def _statement(sql: str, tokens: list[Token]) -> MigrationStatement:
     begin = tokens[0].begin
     while tokens[-1].kind in ("blank", "comment"):
         tokens = tokens[:-1]
-    return Statement(sql[begin : tokens[-1].end], sql.count("\n", 0, begin) + 1, _words(tokens))
+    return MigrationStatement(sql[begin : tokens[-1].end], sql.count("\n", 0, begin) + 1, _words(tokens))

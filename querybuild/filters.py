@@ -12,7 +12,7 @@ import msgspec
 
 from querybuild.declarations.json_texts import JsonFault, load_json
 from querybuild.errors import ApiError, FilterError, nearest, quoted
-from querybuild.query import FieldFilter, FilterNode, Group, Limits, RelationFilter, Source
+from querybuild.query import FieldFilter, FilterGroup, FilterNode, Limits, RelationFilter, Source
 
 GROUPS = ("and", "or", "not")
 RELATION_OPERATORS = ("any", "has")
@@ -150,7 +150,7 @@ class FilterReader:
             return self.filter_object(value, path, depth)
         return None
 
-    def group(self, value: dict[str, Any], path: str, depth: int) -> Group | None:
+    def group(self, value: dict[str, Any], path: str, depth: int) -> FilterGroup | None:
         """Parse a group: `and`, `or` or `not`."""
         if len(value) != 1:
             self.refuse(path, "a group has exactly one member, `and`, `or` or `not`")
@@ -160,13 +160,13 @@ class FilterReader:
         match op:
             case "and" | "or":
                 if isinstance(content, list):
-                    return Group(op, self.items(content, inner_path, depth + 1))
+                    return FilterGroup(op, self.items(content, inner_path, depth + 1))
                 self.refuse(inner_path, f"`{op}` takes a list of filters")
             case _:
                 if isinstance(content, list) and len(content) == 1:
                     content = content[0]
                 if isinstance(content, dict):
-                    return Group("not", self.items(content, inner_path, depth + 1))
+                    return FilterGroup("not", self.items(content, inner_path, depth + 1))
                 self.refuse(inner_path, "`not` takes one filter object or group")
         return None
 

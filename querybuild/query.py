@@ -62,14 +62,14 @@ class RelationFilter(msgspec.Struct, frozen=True):
     source: Source
 
 
-class Group(msgspec.Struct, frozen=True):
+class FilterGroup(msgspec.Struct, frozen=True):
     """A group of filters. `not` has one item."""
 
     op: Literal["and", "or", "not"]
     items: tuple[FilterNode, ...]
 
 
-FilterNode = FieldFilter | RelationFilter | Group
+FilterNode = FieldFilter | RelationFilter | FilterGroup
 
 
 class SortKey(msgspec.Struct, frozen=True):

@@ -21,8 +21,8 @@ from server.console import completion, exit_codes
 from server.console.commands import (
     CONTEXT,
     Choices,
+    CommandGroup,
     Example,
-    Group,
     Program,
     SettingOption,
     SettingsCommand,
@@ -174,7 +174,7 @@ def main() -> None:
 
 
 @click.group(
-    cls=Group,
+    cls=CommandGroup,
     context_settings=CONTEXT,
     examples=[
         Example("waterspout migrate up", "Apply what is pending."),

@@ -118,7 +118,7 @@ def seed(settings: Settings) -> None:
         asyncio.run(prepare_database(url, msgspec.structs.replace(settings, demo=True), declared))
 
 
-class Checked(msgspec.Struct, frozen=True):
+class CheckReport(msgspec.Struct, frozen=True):
     """The result of `check`, which `check --json` prints. pending: files that are not applied. faults: differences
     between declarations and tables. warnings: problems that rows may cause. suggestions: indexes. access: who may do
     what. closed: the types that nobody may use."""
@@ -140,7 +140,7 @@ def check(settings: Settings, *, as_json: bool = False) -> int:
     closed = closed_types(catalog, is_authenticated=is_authenticated)
     files = known_migrations(settings)
 
-    async def work(connection: Connection, _: str) -> tuple[Checked, Sequence[Fault]]:
+    async def work(connection: Connection, _: str) -> tuple[CheckReport, Sequence[Fault]]:
         pending = tuple(migration.name for migration in (await migrations.status(connection, files)).pending)
         with step("comparing the declarations with the database") as show:
             schema = await compare(connection, settings, declared)
@@ -152,7 +152,7 @@ def check(settings: Settings, *, as_json: bool = False) -> int:
                 warnings += await warn_of_ids(connection, catalog, show)
             show("looking for missing indexes")
             suggestions = await index_advisor.suggest(connection, catalog)
-        return Checked(not faults, pending, faults, warnings, suggestions, access, closed), schema.faults
+        return CheckReport(not faults, pending, faults, warnings, suggestions, access, closed), schema.faults
 
     found, faults = _with_connection(settings, work)
     if as_json:
@@ -164,7 +164,7 @@ def check(settings: Settings, *, as_json: bool = False) -> int:
     return int(not found.fits)
 
 
-def _print_checked(found: Checked, faults: Sequence[str], grants: Sequence[str]) -> None:
+def _print_checked(found: CheckReport, faults: Sequence[str], grants: Sequence[str]) -> None:
     for name in found.pending:
         _print_row("pending", f"{name} is not applied")
     for fault in faults:

@@ -27,7 +27,7 @@ from querybuild.planning.context import Context
 from querybuild.planning.filter_values import ReadValue, custom_reader, value_reader
 from querybuild.planning.plan import ColumnRef, Condition, CustomTest, Exists, Logic, Rows, Slot, Test
 from querybuild.planning.rowsets import may_lack, open_related, open_rows, with_conditions
-from querybuild.query import FieldFilter, FilterNode, Group, Limits, RelationFilter
+from querybuild.query import FieldFilter, FilterGroup, FilterNode, Limits, RelationFilter
 
 MakeCondition = Callable[[ColumnRef], Condition | None]
 """Returns the condition on the column at the end of a path."""
@@ -97,15 +97,15 @@ class ConditionPlanner:
 
     def condition(self, node: FilterNode, resource: Resource, alias: str) -> Condition | None:
         """Plan a filter node. Return None if it is invalid."""
-        if not isinstance(node, Group) and self._has_empty_name(node):
+        if not isinstance(node, FilterGroup) and self._has_empty_name(node):
             return None
         match node:
-            case Group(op="not"):
+            case FilterGroup(op="not"):
                 was_negated, self._is_negated = self._is_negated, True
                 items = self.plan(node.items, resource, alias)
                 self._is_negated = was_negated
                 return Logic("not", items)
-            case Group():
+            case FilterGroup():
                 return Logic(node.op, self.plan(node.items, resource, alias))
             case RelationFilter():
                 return self.relation(node, resource, alias)

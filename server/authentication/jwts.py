@@ -18,7 +18,7 @@ import msgspec
 from jwt import exceptions as refused
 
 from server.authentication.claims import ClaimsReader, Verified, check_kind, check_unbound
-from server.authentication.keys import MAX_SECRETS, Key, Keys
+from server.authentication.keys import MAX_SECRETS, Keys, VerificationKey
 from server.errors import ExpiredToken, InvalidToken
 from server.settings import Settings
 from server.settings.algorithms import PUBLIC_BY_DEFAULT, SECRET_BYTES
@@ -102,7 +102,7 @@ class JwtVerifier:
             log.warning("a token was refused because of an unexpected %s", type(error).__name__)
             raise InvalidToken(MALFORMED) from None
 
-    def _candidates(self, header: _Header, keys: Keys) -> list[Key]:
+    def _candidates(self, header: _Header, keys: Keys) -> list[VerificationKey]:
         """Return the keys that may have signed a token. Raises InvalidToken, UnknownKey."""
         algorithm, kind = header.alg, header.typ
         if algorithm not in self._algorithms:
@@ -118,7 +118,7 @@ class JwtVerifier:
             raise UnknownKey
         return candidates[:MAX_TRIED]
 
-    def _decode(self, token: str, candidates: list[Key]) -> dict[str, Any]:
+    def _decode(self, token: str, candidates: list[VerificationKey]) -> dict[str, Any]:
         """Return the claims. Raises PyJWTError."""
         *others, last = candidates
         for key in others:
@@ -126,7 +126,7 @@ class JwtVerifier:
                 return self._decode_with(token, key)
         return self._decode_with(token, last)
 
-    def _decode_with(self, token: str, key: Key) -> dict[str, Any]:
+    def _decode_with(self, token: str, key: VerificationKey) -> dict[str, Any]:
         return jwt.decode(
             token,
             key.value,

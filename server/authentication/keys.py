@@ -43,7 +43,7 @@ class KeysError(ValueError):
     """No usable keys. The message is for the log."""
 
 
-class Key(msgspec.Struct, frozen=True, eq=False):
+class VerificationKey(msgspec.Struct, frozen=True, eq=False):
     """A key that verifies signatures. kid: its name; None fits any token. algorithms: those that it is used for."""
 
     kid: str | None
@@ -54,10 +54,10 @@ class Key(msgspec.Struct, frozen=True, eq=False):
 class Keys(msgspec.Struct, frozen=True, eq=False):
     """The keys of an issuer. source: the bytes that they were read from, to see changes."""
 
-    keys: tuple[Key, ...]
+    keys: tuple[VerificationKey, ...]
     source: bytes
 
-    def candidates(self, kid: str | None, algorithm: str) -> list[Key]:
+    def candidates(self, kid: str | None, algorithm: str) -> list[VerificationKey]:
         """Return the keys that may have signed a token: those of its name, else those without one. kid: the name of the
         key in the token, if it has one."""
         fitting = [key for key in self.keys if algorithm in key.algorithms]
@@ -83,7 +83,7 @@ def read_key_set(source: bytes, accepted: Sequence[str] = PUBLIC_BY_DEFAULT, *, 
     return Keys(tuple(keys), source)
 
 
-def _read_key(jwk: dict[str, Any], accepted: Sequence[str]) -> Key | None:
+def _read_key(jwk: dict[str, Any], accepted: Sequence[str]) -> VerificationKey | None:
     kid, algorithm, kind = jwk.get("kid"), jwk.get("alg"), str(jwk.get("kty"))
     if kind not in _READERS or jwk.get("use", "sig") != "sig" or jwk.get("key_ops", ["verify"]) != ["verify"]:
         return None
@@ -99,7 +99,7 @@ def _read_key(jwk: dict[str, Any], accepted: Sequence[str]) -> Key | None:
         log.warning("a key of the issuer cannot be used: RSA with %d bits", value.key_size)
         return None
     algorithms = tuple(one for one in usable if one in accepted and algorithm in (None, one))
-    return Key(kid if isinstance(kid, str) else None, algorithms, value) if algorithms else None
+    return VerificationKey(kid if isinstance(kid, str) else None, algorithms, value) if algorithms else None
 
 
 def secret_keys(source: bytes, accepted: Sequence[str] = tuple(SECRET_BYTES)) -> Keys:
@@ -117,7 +117,7 @@ def secret_keys(source: bytes, accepted: Sequence[str] = tuple(SECRET_BYTES)) ->
     )
 
 
-def _secret_key(secret: bytes, accepted: Sequence[str], name: str) -> Key:
+def _secret_key(secret: bytes, accepted: Sequence[str], name: str) -> VerificationKey:
     """Return the key of a secret: it is used for the algorithms that it is long enough for. name: for messages. Raises
     KeysError."""
     algorithms = tuple(name for name, size in SECRET_BYTES.items() if name in accepted and len(secret) >= size)
@@ -125,7 +125,7 @@ def _secret_key(secret: bytes, accepted: Sequence[str], name: str) -> Key:
         needed = min(SECRET_BYTES[name] for name in accepted)
         raise KeysError(f"{name} has {len(secret)} bytes, and at least {needed} are needed")
     _check_secret(secret)
-    return Key(None, algorithms, secret)
+    return VerificationKey(None, algorithms, secret)
 
 
 def _check_secret(secret: bytes) -> None:

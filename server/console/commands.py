@@ -176,7 +176,7 @@ class SettingsCommand(WithExamples):
             raise click.UsageError(f"an argument lacks its flag: write {needed[0]} before it", ctx) from None
 
 
-class Group(WithExamples, click.Group):
+class CommandGroup(WithExamples, click.Group):
     """A group of commands, in the order in which they were added."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -210,7 +210,7 @@ class Group(WithExamples, click.Group):
             ) from None
 
 
-class Program(Group):
+class Program(CommandGroup):
     """The program. It decides about colours: NO_COLOR and FORCE_COLOR beat the terminal (https://no-color.org,
     https://force-color.org). Its help lists the exit codes."""
 

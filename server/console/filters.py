@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, assert_never
 
 from querybuild.declarations.access import Claim, Now, Subject
-from querybuild.query import FieldFilter, FilterNode, Group, RelationFilter
+from querybuild.query import FieldFilter, FilterGroup, FilterNode, RelationFilter
 
 SHOWN_CHARACTERS = 200
 """Longer values are cut."""
@@ -32,18 +32,18 @@ def filter_text(node: FilterNode) -> str:
             return f"{name} {op} a related row"
         case RelationFilter(name=name, op=op, items=items):
             return f"{name} {op} ({filters_text(items)})"
-        case Group(op="not", items=items):
+        case FilterGroup(op="not", items=items):
             return f"not ({filters_text(items)})"
-        case Group(op=op, items=()):
+        case FilterGroup(op=op, items=()):
             return "everything" if op == "and" else "nothing"
-        case Group(op=op, items=items):
+        case FilterGroup(op=op, items=items):
             return f" {op} ".join(map(_inner_text, items))
         case _:
             assert_never(node)
 
 
 def _inner_text(node: FilterNode) -> str:
-    is_group = isinstance(node, Group) and node.op != "not" and len(node.items) > 1
+    is_group = isinstance(node, FilterGroup) and node.op != "not" and len(node.items) > 1
     return f"({filter_text(node)})" if is_group else filter_text(node)
 
 

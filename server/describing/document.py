@@ -21,7 +21,7 @@ from serializers.openapi.parameters import parameters
 from server.describing.filters import filter_schemas
 from server.describing.functions import function_paths
 from server.describing.operations import OPERATIONS, Describer, Paths, operations
-from server.describing.responses import HEADERS, Operation, response
+from server.describing.responses import HEADERS, DescribedOperation, response
 from server.engine import Engine
 from server.routes import TABLE, Shape
 
@@ -178,7 +178,7 @@ def _fixed_operation(shape: Shape, describer: Describer) -> JsonSchema:
     done = {"200": response(200, content, headers)}
     if shape is Shape.OPENAPI:
         done["304"] = response(304, {}, headers)
-    described = Operation(row, has_id=False, is_open=describer.is_open, uses_database=shape is Shape.READY)
+    described = DescribedOperation(row, has_id=False, is_open=describer.is_open, uses_database=shape is Shape.READY)
     found = done if shape is Shape.LIVE else done | describer.refusals.of(described)
     operation: JsonSchema = {"operationId": name, "summary": summary, "tags": ["server"], "responses": found}
     return operation | describer.security(has_public=shape is not Shape.METRICS)

@@ -12,7 +12,7 @@ from serializers.openapi.api import Api, component, ref
 from serializers.openapi.attributes import written_schema
 from serializers.openapi.parameters import parameter_refs
 from server.describing.operations import Describer, Paths
-from server.describing.responses import Operation, response
+from server.describing.responses import DescribedOperation, response
 from server.routes import TABLE, Method, Shape
 
 _VALUE: JsonSchema = {
@@ -49,7 +49,7 @@ def _operation(function: Function, audiences: tuple[Audience, ...], api: Api, de
     if parameters:
         found["parameters"] = parameters
     document = _VALUE if resource is None else ref(component(resource.type, "collection"))
-    described = Operation(row, has_id=False, is_open=describer.is_open and function.access is None)
+    described = DescribedOperation(row, has_id=False, is_open=describer.is_open and function.access is None)
     found["responses"] = {"200": response(200, {MEDIA_TYPE: document})} | describer.refusals.of(described)
     is_readable = resource is None or (resource.type, "read") not in describer.refused
     return found | describer.security(has_public=ANYONE in audiences and is_readable)

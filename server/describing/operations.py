@@ -24,7 +24,7 @@ from serializers.openapi.documents import (
     linkage_part,
 )
 from serializers.openapi.parameters import id_parameter, parameter_refs
-from server.describing.responses import Operation, Refusals, response
+from server.describing.responses import DescribedOperation, Refusals, response
 from server.http.negotiation import EXTENDED, MediaType
 from server.routes import TABLE, WRITES, Method, Route, Shape, methods_of
 
@@ -116,7 +116,7 @@ class Describer:
         [row] = TABLE[Shape.OPERATIONS]
         example = example_operations(self.api)
         done = {"200": response(200, {EXTENDED: ref(RESULTS)}), "204": response(204, {})}
-        found = done | self.refusals.of(Operation(row, has_id=True, is_open=self.is_open, is_atomic=True))
+        found = done | self.refusals.of(DescribedOperation(row, has_id=True, is_open=self.is_open, is_atomic=True))
         body = {"schema": ref(ATOMIC)} | ({} if example is None else {"example": example})
         operation: JsonSchema = {
             "operationId": "operations",
@@ -163,7 +163,7 @@ class Describer:
             found["parameters"] = parameters
         if purpose.sends:
             found["requestBody"] = ref(self._body(purpose, subject, relationship), "requestBodies")
-        described = Operation(row, has_id=route.shape is not Shape.COLLECTION, is_open=self.is_open)
+        described = DescribedOperation(row, has_id=route.shape is not Shape.COLLECTION, is_open=self.is_open)
         found["responses"] = self._done(purpose, shown, row.answers[1:]) | self.refusals.of(described)
         return found | self.security(has_public=(subject.type, purpose.action) not in self.refused)
 

@@ -38,7 +38,7 @@ _TITLES = {
 }
 
 
-class Operation(msgspec.Struct, frozen=True):
+class DescribedOperation(msgspec.Struct, frozen=True):
     """What the errors of an operation depend on. row: its row of the route table. has_id: whether it names a resource
     that may not exist. is_open: whether everybody may do everything. uses_database: whether it reads or writes rows.
     is_atomic: whether it is that of atomic operations. Without the media type of the extension, its errors have another
@@ -56,23 +56,23 @@ class Operation(msgspec.Struct, frozen=True):
         return self.row.name != "GET"
 
 
-def _never(_: Operation) -> bool:
+def _never(_: DescribedOperation) -> bool:
     return False
 
 
-def _with_body(operation: Operation) -> bool:
+def _with_body(operation: DescribedOperation) -> bool:
     return operation.row.body is not None
 
 
-def _on_write(operation: Operation) -> bool:
+def _on_write(operation: DescribedOperation) -> bool:
     return operation.is_write
 
 
-def _with_rules(operation: Operation) -> bool:
+def _with_rules(operation: DescribedOperation) -> bool:
     return not operation.is_open
 
 
-_WHEN: dict[type[Exception], Callable[[Operation], bool]] = {
+_WHEN: dict[type[Exception], Callable[[DescribedOperation], bool]] = {
     # They are about other paths and methods.
     errors.RouteNotFound: _never,
     errors.MethodNotAllowed: _never,
@@ -100,7 +100,7 @@ _WHEN: dict[type[Exception], Callable[[Operation], bool]] = {
 """When an operation may have an error. Every operation may have an error that has no row here, nor any of its bases."""
 
 
-def _may_have(error: type[Exception], operation: Operation) -> bool:
+def _may_have(error: type[Exception], operation: DescribedOperation) -> bool:
     for base in error.__mro__:
         if base in _WHEN:
             return _WHEN[base](operation)
@@ -114,13 +114,13 @@ class Refusals:
         self.components: Schemas = {}
         self._names: dict[tuple[str, ...], str] = {}
 
-    def of(self, operation: Operation) -> JsonSchema:
+    def of(self, operation: DescribedOperation) -> JsonSchema:
         """Return the answers with errors of an operation, by their status."""
         rows = [row for error, row in errors.ERRORS.items() if _may_have(error, operation)]
         ranges = {"4XX": [row for row in rows if row.status < 500], "5XX": [row for row in rows if row.status >= 500]}
         return {name: ref(self._name(name, some, operation), "responses") for name, some in ranges.items()}
 
-    def _name(self, status: str, rows: list[errors.ErrorRow], operation: Operation) -> str:
+    def _name(self, status: str, rows: list[errors.ErrorRow], operation: DescribedOperation) -> str:
         codes: dict[int, list[str]] = {}
         for row in rows:
             codes.setdefault(row.status, []).append(row.code)

@@ -21,7 +21,7 @@ from server.execution.arguments import Arguments
 from server.execution.execute import ReadResult, run_read
 from server.execution.refusals import call_answer
 from server.execution.writes.writer import Writer
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 from server.postgres.database import Database
 from server.preparing.reads import PreparedRead
 
@@ -70,7 +70,7 @@ async def write_rows(writer: Writer, sent: SentCall, read: PreparedRead, argumen
     arguments: the values for the read, without the ids."""
     engine = writer.engine
 
-    async def fetch(connection: Connection) -> ReadResult:
+    async def fetch(connection: PostgresConnection) -> ReadResult:
         statement = engine.statements.of_call(sent.call, read.plan.node.resource.id.key)
         with connection.limit_received(engine.settings.max_answer_bytes):
             ids = [row[0] for row in await connection.fetch(statement.sql, *sent.values)]
@@ -82,12 +82,12 @@ async def write_rows(writer: Writer, sent: SentCall, read: PreparedRead, argumen
     return await _write(writer, sent, fetch)
 
 
-async def _write(writer: Writer, sent: SentCall, work: Callable[[Connection], Awaitable[Result]]) -> Result:
+async def _write(writer: Writer, sent: SentCall, work: Callable[[PostgresConnection], Awaitable[Result]]) -> Result:
     await writer.client.run(check_privilege(writer.database, sent.call.function))
     return await answer_refusals(writer.transact(work), sent)
 
 
-async def _fetch_value(connection: Connection, sent: SentCall, engine: Engine) -> str | None:
+async def _fetch_value(connection: PostgresConnection, sent: SentCall, engine: Engine) -> str | None:
     statement = engine.statements.of_call(sent.call, None)
     with connection.limit_received(engine.settings.max_answer_bytes):
         value: str | None = await connection.fetchval(statement.sql, *sent.values)

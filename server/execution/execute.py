@@ -34,7 +34,7 @@ from server.execution.arguments import Arguments
 from server.execution.included import IncludedCount, read_branches
 from server.execution.pacing import run_steps
 from server.execution.read_refusals import impossible_value, raise_refusal
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 from server.postgres.database import Database
 from server.postgres.driver_errors import COLLATIONS_DIFFER, OF_ROWS, PARSED, REFUSED, UNSUPPORTED, is_of_rows
 from server.preparing.reads import PreparedRead, ReadShape
@@ -110,7 +110,7 @@ async def execute_short(database: Database, read: PreparedRead, sent: Arguments,
 
 
 async def run_read(
-    connection: Connection,
+    connection: PostgresConnection,
     read: PreparedRead,
     sent: Arguments,
     engine: Engine,
@@ -143,7 +143,7 @@ async def run_read(
 
 
 async def read_first(
-    connection: Connection, read: PreparedRead, sent: Arguments, engine: Engine
+    connection: PostgresConnection, read: PreparedRead, sent: Arguments, engine: Engine
 ) -> ReadResult | Sequence[Row]:
     """Read a list without pages in its snapshot, if it is short. Otherwise return its first rows. Raises like
     `execute_read`; AnswerTooLarge: the rows are few, but large."""
@@ -169,7 +169,7 @@ async def read_first(
 
 
 async def _primary(
-    connection: Connection, read: PreparedRead, sent: Arguments, engine: Engine
+    connection: PostgresConnection, read: PreparedRead, sent: Arguments, engine: Engine
 ) -> tuple[Sequence[Row], Sequence[Row]]:
     """Return the primary rows, and those of the branch that the same statement reads."""
     statement, branch = read.ready.statements.primary, read.plan.united
@@ -186,7 +186,9 @@ async def _primary(
     )
 
 
-async def run_combined_read(connection: Connection, read: PreparedRead, sent: Arguments, engine: Engine) -> ReadResult:
+async def run_combined_read(
+    connection: PostgresConnection, read: PreparedRead, sent: Arguments, engine: Engine
+) -> ReadResult:
     """Read the answer to a write in one statement, because its transaction has no snapshot.
 
     Raises PageError, TooManyIncluded, AnswerTooLarge.
@@ -233,7 +235,7 @@ def _result(
 
 
 async def read_rows(
-    connection: Connection, resource: Resource, ids: Sequence[Any], engine: Engine, context: Context
+    connection: PostgresConnection, resource: Resource, ids: Sequence[Any], engine: Engine, context: Context
 ) -> dict[Any, Row]:
     """Return the rows with these ids, each with its id and its readable attributes, read in one batch."""
     read = engine.reads.prepare(ReadShape("resource", resource), "", context)
@@ -345,7 +347,7 @@ def cursors(read: PreparedRead, result: ReadResult, parent: str) -> tuple[str, s
     return first, last
 
 
-async def check_parent(connection: Connection, read: PreparedRead, sent: Arguments) -> None:
+async def check_parent(connection: PostgresConnection, read: PreparedRead, sent: Arguments) -> None:
     """Check that the resource that the path names exists, if there are no related rows. Raises ResourceNotFound."""
     statement, scope = read.ready.statements.parent, read.plan.scope
     assert statement is not None
@@ -373,7 +375,7 @@ def too_many_rows(read: PreparedRead, limit: int) -> TooManyRows:
 
 
 async def _total(
-    connection: Connection, read: PreparedRead, sent: Arguments, rows: Sequence[Row], has_more: bool
+    connection: PostgresConnection, read: PreparedRead, sent: Arguments, rows: Sequence[Row], has_more: bool
 ) -> int | None:
     """Return the total. It is in the rows if it is exact, or follows from a page that is not full. Otherwise a
     statement counts or estimates it."""

@@ -16,7 +16,7 @@ from serializers.steps import ALONE
 from server.errors import TooManyIncluded
 from server.execution.arguments import Arguments
 from server.execution.pacing import pause_collector
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 from server.preparing.reads import PreparedRead
 
 
@@ -64,7 +64,7 @@ class IncludedCount:
 
 
 async def read_branches(
-    connection: Connection,
+    connection: PostgresConnection,
     read: PreparedRead,
     sent: Arguments,
     primary: Sequence[Row],
@@ -83,7 +83,7 @@ class _BranchReader:
     """Reads the branches of one read. found: the rows of the nodes so far."""
 
     def __init__(
-        self, connection: Connection, read: PreparedRead, sent: Arguments, primary: Sequence[Row], limit: int
+        self, connection: PostgresConnection, read: PreparedRead, sent: Arguments, primary: Sequence[Row], limit: int
     ) -> None:
         self.found = [primary]
         self._connection = connection

@@ -25,7 +25,7 @@ from server.execution.arguments import Arguments
 from server.execution.execute import ambiguous_ids, check_ids, too_many_rows
 from server.execution.included import too_many_included
 from server.execution.read_refusals import raise_refusal
-from server.postgres.connection import Connection, is_open
+from server.postgres.connection import PostgresConnection, is_open
 from server.postgres.driver_errors import COLLATIONS_DIFFER, PARSED, REFUSED, UNSUPPORTED
 from server.postgres.wire.meter import ReceivedMeter
 from server.preparing.reads import PreparedRead, PreparedStream
@@ -56,7 +56,7 @@ class PartReader:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: PostgresConnection,
         read: PreparedRead,
         part: Part,
         encode: BatchEncoder,
@@ -185,7 +185,12 @@ class Stream:
     """A document that is being sent."""
 
     def __init__(
-        self, connection: Connection, stream: PreparedStream, sent: Arguments, engine: Engine, first: Sequence[Row]
+        self,
+        connection: PostgresConnection,
+        stream: PreparedStream,
+        sent: Arguments,
+        engine: Engine,
+        first: Sequence[Row],
     ) -> None:
         """first: the first primary rows, as the plan reads them."""
         self._connection = connection

@@ -18,7 +18,7 @@ from server.explaining.requested import RequestedRead, read_url
 from server.explaining.running import Explained, ExplainedStatement, explain_read
 from server.explaining.texts import parameter_lines, plan_lines, query_parts, sql_lines
 from server.observing.telemetry import Telemetry
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 from server.postgres.driver_errors import in_one_line
 from server.postgres.row_security.roles import Roles
 from server.schema import index_advisor
@@ -95,7 +95,7 @@ def principal_of_file(path: Path, settings: Settings) -> Principal:
 
 
 async def explain(
-    connection: Connection,
+    connection: PostgresConnection,
     engine: Engine,
     url: str,
     principal: Principal,

@@ -23,7 +23,7 @@ from querybuild.planning.rows import nodes
 from server.engine import Engine
 from server.execution.execute import execute_read, execute_short
 from server.explaining.requested import RequestedRead
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 from server.postgres.database import Database
 from server.postgres.driver_errors import in_one_line, translate
 from server.postgres.pooler import SESSION, milliseconds
@@ -80,12 +80,12 @@ class Explained(msgspec.Struct, frozen=True, eq=False):
 class _OneConnection(Database):
     """Runs reads on one connection, inside its transaction. It has no pool."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: PostgresConnection) -> None:
         self._connection = connection
 
     async def read(
         self,
-        work: Callable[[Connection], Awaitable[Result]],
+        work: Callable[[PostgresConnection], Awaitable[Result]],
         *,
         is_snapshot: bool,
         timeout_seconds: float | None = None,
@@ -102,7 +102,7 @@ class _OneConnection(Database):
 
 
 async def explain_read(
-    connection: Connection,
+    connection: PostgresConnection,
     requested: RequestedRead,
     engine: Engine,
     role: RequestRole | None = None,
@@ -145,7 +145,7 @@ def _planned(requested: RequestedRead) -> Iterator[_Sent]:
 
 
 async def _run(
-    connection: Connection, requested: RequestedRead, engine: Engine, role: RequestRole | None
+    connection: PostgresConnection, requested: RequestedRead, engine: Engine, role: RequestRole | None
 ) -> tuple[list[_Sent], Exception | None, bool]:
     """Return the statements that the server sends, its error, and whether it would send a stream."""
     sent, names = list[_Sent](), _names(requested)
@@ -198,7 +198,7 @@ def _names(requested: RequestedRead) -> dict[str, str]:
     return names
 
 
-async def _explain(connection: Connection, sent: _Sent, *, is_run: bool, has_lines: bool) -> ExplainedStatement:
+async def _explain(connection: PostgresConnection, sent: _Sent, *, is_run: bool, has_lines: bool) -> ExplainedStatement:
     """Explain a statement. One that PostgreSQL cancelled is explained without running it again."""
     is_cancelled = isinstance(sent.error, asyncpg.QueryCanceledError)
     if sent.error is not None and not is_cancelled:
@@ -234,7 +234,7 @@ def _refused(sent: _Sent, error: BaseException) -> ExplainedStatement:
     return ExplainedStatement(sent.name, sent.sql, sent.values, plan)
 
 
-async def _plan(connection: Connection, explain: str, sent: _Sent) -> list[str]:
+async def _plan(connection: PostgresConnection, explain: str, sent: _Sent) -> list[str]:
     """Return what EXPLAIN prints, as lines. JSON is one line."""
     if sent.has_values:
         rows = await connection.fetch(f"{explain} {sent.sql}", *sent.values)

@@ -35,7 +35,7 @@ from server.http import compression
 from server.http.negotiation import JSON_API
 from server.limits.running import ClientGone
 from server.observing.logs import one_line
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 from server.postgres.driver_errors import OF_ROWS
 from server.postgres.sharing.stream_slots import Reader
 from server.postgres.sharing.stream_turn import StreamTurn
@@ -147,7 +147,7 @@ class ReadingHandler(Handler):
         """Read a list without pages. If it is long, read and send it in pieces, and return None."""
         prepared, sent, engine = reading.prepared, reading.sent, self.engine
 
-        async def work(connection: Connection, turn: StreamTurn) -> ReadResult | None:
+        async def work(connection: PostgresConnection, turn: StreamTurn) -> ReadResult | None:
             try:
                 rows: Sequence[Row] = ()
                 if not turn.is_long:
@@ -184,7 +184,7 @@ class ReadingHandler(Handler):
         finally:
             self._running.streams -= self.is_stream
 
-    def _read_first(self, connection: Connection, reading: Reading) -> Awaitable[ReadResult | Sequence[Row]]:
+    def _read_first(self, connection: PostgresConnection, reading: Reading) -> Awaitable[ReadResult | Sequence[Row]]:
         engine = self.engine
         first = partial(read_first, read=reading.prepared, sent=reading.sent, engine=engine)
         seconds = engine.reads.timeout_of(reading.prepared)

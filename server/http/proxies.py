@@ -56,7 +56,7 @@ class Hop(msgspec.Struct, frozen=True):
     host: str | None = None
 
 
-class Sender(msgspec.Struct, frozen=True):
+class ProxiedClient(msgspec.Struct, frozen=True):
     """The client according to the proxies. Each field is None if it is not known."""
 
     address: str | None = None
@@ -102,7 +102,7 @@ def _read_node(node: str) -> Address | None:
     return getattr(address, "ipv4_mapped", None) or address
 
 
-def sender(headers: HTTPHeaders, proxies: Proxies) -> Sender:
+def sender(headers: HTTPHeaders, proxies: Proxies) -> ProxiedClient:
     """Return the client of a request that came from a trusted proxy.
 
     A proxy that writes one kind of header may pass on the client's own header of the other kind. So if the two differ,
@@ -114,11 +114,11 @@ def sender(headers: HTTPHeaders, proxies: Proxies) -> Sender:
     other = _resolve(_forwarded(headers), proxies)
     pairs = list(zip(msgspec.structs.astuple(one), msgspec.structs.astuple(other), strict=True))
     if any(None not in pair and pair[0] != pair[1] for pair in pairs):
-        return Sender()
-    return Sender(*(first or second for first, second in pairs))
+        return ProxiedClient()
+    return ProxiedClient(*(first or second for first, second in pairs))
 
 
-def _resolve(hops: Iterator[Hop], proxies: Proxies) -> Sender:
+def _resolve(hops: Iterator[Hop], proxies: Proxies) -> ProxiedClient:
     """Return the client at the end of the hops. hops: the nearest first."""
     known: str | None = None
     hop = Hop()
@@ -130,7 +130,7 @@ def _resolve(hops: Iterator[Hop], proxies: Proxies) -> Sender:
         if not proxies.trusts(address):
             break
     protocol = (hop.protocol or "").lower()
-    return Sender(known, protocol if protocol in ("http", "https") else None, _host(hop.host))
+    return ProxiedClient(known, protocol if protocol in ("http", "https") else None, _host(hop.host))
 
 
 def _host(text: str | None) -> str | None:
@@ -193,16 +193,16 @@ class ProxiedRequest(Request):
     ) -> None:
         super().__init__(connection, server, line, headers)
         self._proxies = proxies
-        self._direct = Sender(self.remote_ip, self.protocol, self.host)
+        self._direct = ProxiedClient(self.remote_ip, self.protocol, self.host)
         del self.remote_ip, self.protocol, self.host, self.host_name
 
     @cached_property
-    def _sender(self) -> Sender:
+    def _sender(self) -> ProxiedClient:
         direct = self._direct
         if not self._proxies.trusts_peer(direct.address or ""):
             return direct
         forwarded = sender(self.headers, self._proxies)
-        return Sender(
+        return ProxiedClient(
             forwarded.address or direct.address,
             forwarded.protocol or direct.protocol,
             forwarded.host or direct.host,

@@ -25,7 +25,7 @@ import msgspec
 
 from querybuild.errors import listed, nearest, quoted
 from server.inspecting.catalog.choosing import Choice
-from server.inspecting.catalog.model import Database, Routine, Table
+from server.inspecting.catalog.model import InspectedDatabase, InspectedTable, Routine
 from server.settings import StartError
 
 DEFAULT_FILE = Path("inspect.toml")
@@ -73,7 +73,7 @@ class Hints(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the hints about a function."""
         return self.functions.get(routine.shown) or self.functions.get(routine.full_name) or FunctionHints()
 
-    def of(self, table: Table) -> TableHints:
+    def of(self, table: InspectedTable) -> TableHints:
         """Return the hints about a table."""
         full_name = f"{table.schema}.{table.name}"
         return self.tables.get(table.full_name) or self.tables.get(full_name) or TableHints()
@@ -91,11 +91,11 @@ class Hints(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if name not in known
         ]
 
-    def unknown_names(self, database: Database) -> list[str]:
+    def unknown_names(self, database: InspectedDatabase) -> list[str]:
         """Return a message for each name of `schemas`, `only` and `skip` that fits no table and no function."""
         return [f"the hints: {one}" for one in self.choice().unknown(database)]
 
-    def unknown(self, database: Database) -> list[str]:
+    def unknown(self, database: InspectedDatabase) -> list[str]:
         """Return a message for each name in the hints that fits no table and no function. Those of [functions] are
         checked by `unknown_functions`."""
         known = {name for table in database.tables for name in (table.full_name, f"{table.schema}.{table.name}")}

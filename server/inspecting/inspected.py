@@ -11,7 +11,7 @@ import msgspec
 
 from querybuild.declarations.function import Function
 from querybuild.declarations.resource import Attribute, Relationship, Resource
-from server.inspecting.catalog.model import Table
+from server.inspecting.catalog.model import InspectedTable
 
 Notes = tuple[str, ...]
 """Comments, one a sentence or two, without `#` and line breaks."""
@@ -28,7 +28,7 @@ class Inspected(msgspec.Struct, frozen=True):
     """The declaration of a table. notes: the comments above it. unstated: comments about fields that it does not
     have."""
 
-    table: Table
+    table: InspectedTable
     resource: Resource
     fields: tuple[Field, ...]
     notes: Notes = ()

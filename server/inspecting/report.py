@@ -16,7 +16,7 @@ from querybuild.declarations.catalog import Catalog, CatalogError
 from querybuild.errors import quoted
 from server.inspecting.catalog.choosing import Choice
 from server.inspecting.catalog.looking import Show
-from server.inspecting.catalog.model import Database
+from server.inspecting.catalog.model import InspectedDatabase
 from server.inspecting.catalog.reading import read_database
 from server.inspecting.catalog.role_privileges import with_privileges_of
 from server.inspecting.catalog.routines import with_routines
@@ -100,7 +100,7 @@ async def inspect_database(
     return Compared(with_functions(found, routines, hints, refused, has_roles=settings.has_row_security))
 
 
-def _no_table(database: Database) -> str:
+def _no_table(database: InspectedDatabase) -> str:
     if not database.names:
         return "the database has no tables: check that database_url names the right one"
     return "no table of the database is chosen: check --schema, --only, --skip and the hints"

@@ -35,7 +35,7 @@ ahead of the statement is rolled back. Without BEGIN, PostgreSQL would log a war
 ROLLBACK = "ROLLBACK"
 
 
-class Connection(asyncpg.Connection):
+class PostgresConnection(asyncpg.Connection):
     """A pooled connection. Our own statements leave no session state behind, so its release takes no round trip. After
     custom code has used it, it is fully reset.
 
@@ -298,7 +298,7 @@ class Connection(asyncpg.Connection):
         return rows
 
 
-def is_open(connection: Connection) -> bool:
+def is_open(connection: PostgresConnection) -> bool:
     """Return whether the connection is open. asyncpg detaches the proxy of a broken connection, which then raises
     errors."""
     try:
@@ -307,25 +307,25 @@ def is_open(connection: Connection) -> bool:
         return False
 
 
-def is_cancel_pending(connection: Connection) -> bool:
+def is_cancel_pending(connection: PostgresConnection) -> bool:
     """Return whether a cancelled statement has to end before the next one can be sent."""
     return is_open(connection) and connection.is_cancelling and not connection.must_close
 
 
-def retire(connection: Connection) -> None:
+def retire(connection: PostgresConnection) -> None:
     """Mark the connection to be closed on its release."""
     # A broken connection is closed already.
     with suppress(asyncpg.InterfaceError, AttributeError):
         connection.retire()
 
 
-def forget_pipelined(connection: Connection) -> None:
+def forget_pipelined(connection: PostgresConnection) -> None:
     """Forget the statements that wait, because the next one is not sent."""
     with suppress(asyncpg.InterfaceError, AttributeError):
         connection.forget_pipelined()
 
 
-def mark_lost(connection: Connection) -> None:
+def mark_lost(connection: PostgresConnection) -> None:
     """Count the connection as lost before asyncpg notices that it is broken."""
     with suppress(asyncpg.InterfaceError, AttributeError):
         connection.mark_lost()
@@ -337,7 +337,7 @@ class SendCheck:
 
     __slots__ = ("_before", "_protocol")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: PostgresConnection) -> None:
         # A broken connection has no protocol.
         self._protocol: Any = getattr(connection, "_protocol", None)
         self._before = 0 if self._protocol is None else self._protocol.queries_count

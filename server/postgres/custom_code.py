@@ -11,7 +11,7 @@ from asyncpg import exceptions as pg
 
 from querybuild.principal import Principal
 from server.limits.running import CancelScope
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 from server.postgres.database import Database, Door
 from server.postgres.driver_errors import is_lost, is_schema_changed
 from server.postgres.rules import raise_rule
@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 
 @contextmanager
-def custom_code(connection: Connection) -> Iterator[None]:
+def custom_code(connection: PostgresConnection) -> Iterator[None]:
     """Turn an OSError of custom code into a RuntimeError, unless the connection to the database was lost. Custom code
     uses other files and networks, and their errors say nothing about the database. A statement of custom code that does
     not fit the tables says nothing about those of the server."""
@@ -52,13 +52,15 @@ class CustomCodeDatabase:
         self.door = "write" if door == "write" else self.door
         return self._database.acting_for(principal, self.door)
 
-    async def read(self, work: Callable[[Connection], Awaitable[Result]], *, is_snapshot: bool = True) -> Result:
+    async def read(
+        self, work: Callable[[PostgresConnection], Awaitable[Result]], *, is_snapshot: bool = True
+    ) -> Result:
         """Run work that reads. PostgreSQL refuses writes. is_snapshot: whether all statements see the same snapshot."""
         return await self._cancel_scope.run(
             self._database.acting_as_server(self.door).read_unknown(_for_custom_code(work), is_snapshot=is_snapshot)
         )
 
-    async def write(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
+    async def write(self, work: Callable[[PostgresConnection], Awaitable[Result]]) -> Result:
         """Run work in a transaction that is committed at its end."""
         self.door = "write"
         database = self._database.acting_as_server(self.door)
@@ -71,8 +73,10 @@ class CustomCodeDatabase:
             raise
 
 
-def _for_custom_code(work: Callable[[Connection], Awaitable[Result]]) -> Callable[[Connection], Awaitable[Result]]:
-    async def held(connection: Connection) -> Result:
+def _for_custom_code(
+    work: Callable[[PostgresConnection], Awaitable[Result]],
+) -> Callable[[PostgresConnection], Awaitable[Result]]:
+    async def held(connection: PostgresConnection) -> Result:
         connection.require_reset()
         await connection.settle()
         with custom_code(connection):

@@ -24,7 +24,7 @@ from serializers.errors import AnswerTooLarge
 from server.errors import Busy, TooManyStreams, Unavailable, too_many_requests
 from server.limits.clients import current_client
 from server.observing.telemetry import Telemetry
-from server.postgres.connection import SYNC, Connection, SendCheck, is_cancel_pending, mark_lost, retire
+from server.postgres.connection import SYNC, PostgresConnection, SendCheck, is_cancel_pending, mark_lost, retire
 from server.postgres.driver_errors import (
     GONE,
     LOST,
@@ -85,11 +85,11 @@ _SCHEMA_CHANGED = (
 _IS_READ_ONLY = "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean"
 
 
-Committed = Callable[[Connection], Awaitable[None]]
+Committed = Callable[[PostgresConnection], Awaitable[None]]
 """What follows a commit on its connection."""
 
 
-async def _tell(committed: Committed | None, connection: Connection) -> None:
+async def _tell(committed: Committed | None, connection: PostgresConnection) -> None:
     """Run what follows a commit. If it fails, the write stands: then the connection is not used again."""
     if committed is None:
         return
@@ -195,7 +195,7 @@ class Database:
             raise unreachable() from error
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
+    async def connection(self) -> AsyncIterator[PostgresConnection]:
         """Yield a connection of the pool, for tests and the benchmark."""
         connection = await self._acquire()
         try:
@@ -207,7 +207,7 @@ class Database:
             finally:
                 await self.pool.release(connection)
 
-    async def _acquire(self, client: str | None = None) -> Connection:
+    async def _acquire(self, client: str | None = None) -> PostgresConnection:
         """Acquire a connection. Raises TooManyRequests, Busy, Unavailable; NeverSent if its opening failed."""
         begin = time.perf_counter()
         try:
@@ -235,7 +235,7 @@ class Database:
 
     async def read(
         self,
-        work: Callable[[Connection], Awaitable[Result]],
+        work: Callable[[PostgresConnection], Awaitable[Result]],
         *,
         is_snapshot: bool,
         timeout_seconds: float | None = None,
@@ -248,13 +248,15 @@ class Database:
         limited = work if timeout_seconds is None else timed(work, timeout_seconds)
         return await self._attempts(limited, "repeatable_read" if is_snapshot else None, is_repeatable=_always)
 
-    async def read_unknown(self, work: Callable[[Connection], Awaitable[Result]], *, is_snapshot: bool) -> Result:
+    async def read_unknown(
+        self, work: Callable[[PostgresConnection], Awaitable[Result]], *, is_snapshot: bool
+    ) -> Result:
         """Read with a statement of custom code, like `read`: PostgreSQL refuses writes. Raises MisplacedWrite."""
         return await self._attempts(work, "repeatable_read" if is_snapshot else "read_only", is_repeatable=_always)
 
     async def read_all(
         self,
-        work: Callable[[Connection, StreamTurn], Awaitable[Result]],
+        work: Callable[[PostgresConnection, StreamTurn], Awaitable[Result]],
         reader: Reader,
         *,
         is_begun: Callable[[], bool],
@@ -271,7 +273,7 @@ class Database:
         turn = StreamTurn(self._streams, reader, self.telemetry, self._stream_seconds, timeout_seconds)
         turn.is_snapshot = not is_single_statement
 
-        async def tried(connection: Connection) -> Result:
+        async def tried(connection: PostgresConnection) -> Result:
             try:
                 return await work(connection, turn)
             except RETRYABLE as error:
@@ -307,7 +309,7 @@ class Database:
 
     async def write(
         self,
-        work: Callable[[Connection], Awaitable[Result]],
+        work: Callable[[PostgresConnection], Awaitable[Result]],
         *,
         committing: Callable[[], None] | None = None,
         committed: Committed | None = None,
@@ -318,11 +320,11 @@ class Database:
         return await self._attempts(work, "read_committed", committing, committed)
 
     async def write_statement(
-        self, work: Callable[[Connection], Awaitable[Result]], *, committed: Committed | None = None
+        self, work: Callable[[PostgresConnection], Awaitable[Result]], *, committed: Committed | None = None
     ) -> Result:
         """Run a write of one statement, without an explicit transaction. committed: as for `write`."""
 
-        async def tracked(connection: Connection) -> Result:
+        async def tracked(connection: PostgresConnection) -> Result:
             check = SendCheck(connection)
             try:
                 result = await work(connection)
@@ -350,7 +352,7 @@ class Database:
 
     async def _attempts(
         self,
-        work: Callable[[Connection], Awaitable[Result]],
+        work: Callable[[PostgresConnection], Awaitable[Result]],
         isolation: Isolation | None,
         committing: Callable[[], None] | None = None,
         committed: Committed | None = None,
@@ -392,7 +394,7 @@ class Database:
             await asyncio.sleep(random.uniform(0, PAUSE_SECONDS * attempt))
             attempt += 1
 
-    async def _run_once(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
+    async def _run_once(self, work: Callable[[PostgresConnection], Awaitable[Result]]) -> Result:
         client = current_client.get()
         connection = await self._acquire(client)
         try:
@@ -409,7 +411,7 @@ class Database:
             await self.pool.keep(connection, client)
         return result
 
-    async def _handle_error(self, error: BaseException, connection: Connection) -> None:
+    async def _handle_error(self, error: BaseException, connection: PostgresConnection) -> None:
         """Retire the connection, and others, if the error shows that they are broken. Raises ConnectionLost."""
         is_known = isinstance(error, ConnectionLost)
         self.telemetry.record_failure(error)
@@ -434,7 +436,7 @@ class Database:
         if not (is_known or isinstance(error, TimeoutError)):
             raise ConnectionLost from error
 
-    async def _is_read_only(self, connection: Connection) -> bool:
+    async def _is_read_only(self, connection: PostgresConnection) -> bool:
         """Return whether the server itself is read-only, like a standby. True if it does not answer."""
         try:
             async with asyncio.timeout(self._network_timeout_seconds):
@@ -443,8 +445,8 @@ class Database:
             return True
 
     def _alone(
-        self, work: Callable[[Connection], Awaitable[Result]], role: RequestRole
-    ) -> Callable[[Connection], Awaitable[Result]]:
+        self, work: Callable[[PostgresConnection], Awaitable[Result]], role: RequestRole
+    ) -> Callable[[PostgresConnection], Awaitable[Result]]:
         """Return work whose statements are their own transactions, with the role of the request."""
 
         async def acting(connection: Any) -> Result:
@@ -456,7 +458,7 @@ class Database:
     async def _transaction(
         self,
         connection: Any,
-        work: Callable[[Connection], Awaitable[Result]],
+        work: Callable[[PostgresConnection], Awaitable[Result]],
         isolation: Isolation,
         committing: Callable[[], None] | None,
         committed: Committed | None,
@@ -489,7 +491,7 @@ class Database:
         await _tell(committed, connection)
         return result
 
-    async def _finish_or_retire(self, connection: Connection, end: Callable[[], Awaitable[object]]) -> None:
+    async def _finish_or_retire(self, connection: PostgresConnection, end: Callable[[], Awaitable[object]]) -> None:
         """Call `end`, or retire the connection if that takes too long. asyncpg first awaits a cancelled statement."""
         try:
             async with asyncio.timeout(min(GRACE_SECONDS, self._network_timeout_seconds)):

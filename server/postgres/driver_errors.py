@@ -12,7 +12,7 @@ from asyncpg import exceptions as pg
 
 from querybuild.errors import ApiError
 from server.errors import Busy, OutcomeUnknown, SchemaChanged, StatementTimeout, TooExpensive, Unavailable, causes
-from server.postgres.connection import Connection, is_open
+from server.postgres.connection import PostgresConnection, is_open
 
 log = logging.getLogger("server")
 
@@ -163,7 +163,7 @@ def describe_refusal(error: Exception) -> str:
     return _REFUSALS.get(state_of(error), other) if is_known or is_of_operator else other
 
 
-def is_lost(error: BaseException, connection: Connection) -> bool:
+def is_lost(error: BaseException, connection: PostgresConnection) -> bool:
     """Return whether the error means that the connection is broken. Custom code can raise network errors of its own,
     and the driver raises an interface error if it knew already: for these the connection itself is asked.
 
@@ -172,7 +172,7 @@ def is_lost(error: BaseException, connection: Connection) -> bool:
     if isinstance(error, RETRYABLE) or getattr(error, "severity_en", None) == "ERROR":
         return False
     if isinstance(error, AttributeError):
-        # asyncpg's proxy of a broken connection has none of the methods of `Connection`.
+        # asyncpg's proxy of a broken connection has none of the methods of `PostgresConnection`.
         return not is_open(connection)
     if isinstance(error, (OSError, pg.InterfaceError)):
         return not is_open(connection) or connection.is_cancelling

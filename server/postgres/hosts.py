@@ -21,7 +21,7 @@ import asyncpg
 import msgspec
 from asyncpg import exceptions as pg
 
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 from server.settings import Settings
 from server.settings.url_parameters import driver_url
 
@@ -56,7 +56,7 @@ class Hosts:
             share = settings.acquire_timeout_seconds / (len(found) + 1)
             self._timeout_seconds = min(self._timeout_seconds, share)
 
-    async def connect(self, *_: object, **options: Any) -> Connection:
+    async def connect(self, *_: object, **options: Any) -> PostgresConnection:
         """Connect to the best host. options: those of asyncpg. Raises asyncpg's error for the last host."""
         unfit: list[Host] = []
         last: Exception | None = None
@@ -77,7 +77,7 @@ class Hosts:
         assert last is not None
         raise last
 
-    async def _connect(self, host: Host, wanted: str | None, options: Mapping[str, Any]) -> Connection:
+    async def _connect(self, host: Host, wanted: str | None, options: Mapping[str, Any]) -> PostgresConnection:
         chosen: dict[str, Any] = {"host": host.name, "port": host.port, "target_session_attrs": wanted}
         try:
             made = await asyncpg.connect(self._url, **options, **chosen, timeout=self._timeout_seconds)
@@ -86,7 +86,7 @@ class Hosts:
             self._hosts.remove(host)
             self._hosts.append(host)
             raise
-        connection = cast(Connection, made)
+        connection = cast(PostgresConnection, made)
         set_keepalive(connection, self._silence_seconds)
         return connection
 
@@ -134,7 +134,7 @@ def _host(spec: str, default_port: str) -> Host:
     return Host(name or None, int(port or default_port) if port or default_port else None)
 
 
-def set_keepalive(connection: Connection, seconds: float) -> None:
+def set_keepalive(connection: PostgresConnection, seconds: float) -> None:
     """Set TCP keepalive, so that the system breaks the connection if the server is silent for `seconds`, during a
     statement or between two (tcp(7)). Options that the system does not have are left out."""
     own = connection.socket

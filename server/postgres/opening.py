@@ -9,7 +9,7 @@ import asyncpg
 
 from server.limits.per_worker import has_spare_connection, max_streams_per_worker
 from server.observing.telemetry import Telemetry
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 from server.postgres.database import GRACE_SECONDS, Database
 from server.postgres.hosts import Hosts, keepalive_settings
 from server.postgres.pool import UNUSED_CONNECTION_SECONDS
@@ -63,13 +63,15 @@ async def open_database(
     return Database(pool, probe, settings, max_streams_per_worker(settings, size), telemetry)
 
 
-async def open_alone(url: str, settings: Settings) -> Connection:
+async def open_alone(url: str, settings: Settings) -> PostgresConnection:
     """Open a connection outside of the pool, without its time limits, for the work before the first request.
 
     Raises asyncpg's errors, and StartError if a pooler's backends lack the settings that they need.
     """
     is_pooled = settings.pooler == "transaction"
-    connection = await Hosts(url, settings).connect(connection_class=PooledConnection if is_pooled else Connection)
+    connection = await Hosts(url, settings).connect(
+        connection_class=PooledConnection if is_pooled else PostgresConnection
+    )
     try:
         if is_pooled:
             await check_backend(connection, settings)
@@ -85,5 +87,5 @@ def _session(settings: Settings) -> dict[str, Any]:
         pooled = PooledRoleConnection if has_roles else PooledConnection
         return {"connection_class": pooled, "server_settings": name}
     silence = keepalive_settings(settings.network_timeout_seconds)
-    own = RoleConnection if has_roles else Connection
+    own = RoleConnection if has_roles else PostgresConnection
     return {"connection_class": own, "server_settings": name | SESSION | timeouts(settings) | silence}

@@ -21,7 +21,7 @@ from asyncpg import exceptions as pg
 from server.limits.per_worker import has_spare_connection, max_connections_per_client
 from server.observing.supervision import Supervised
 from server.observing.telemetry import Telemetry
-from server.postgres.connection import Connection, is_open, retire
+from server.postgres.connection import PostgresConnection, is_open, retire
 from server.postgres.sharing.shares import Shares, Turn
 from server.postgres.sharing.turn_timeouts import TurnTimeouts
 from server.settings import Settings
@@ -105,9 +105,9 @@ class Pool:
         self._telemetry = telemetry
         self._places = size
         self._min_places = -1 if has_spare else 0
-        self._ready: list[Connection] = []
+        self._ready: list[PostgresConnection] = []
         self._fewest_ready = 0
-        self._current: set[Connection] = set()
+        self._current: set[PostgresConnection] = set()
         self._opening = 0
         self._grows_at = 0.0
         self._retired_at = 0.0
@@ -126,7 +126,7 @@ class Pool:
         idle = pool.get_idle_size() + sum([is_open(connection) for connection in self._ready])
         return PoolFigures(pool.get_max_size(), pool.get_size() - idle, idle, len(self._turns))
 
-    async def acquire(self, timeout_seconds: float, client: str | None = None) -> Connection:
+    async def acquire(self, timeout_seconds: float, client: str | None = None) -> PostgresConnection:
         """Return a connection, which counts for the client until `keep` or `release`.
 
         Raises ConnectionShareUsed, TimeoutError, and asyncpg's errors if no connection can be opened.
@@ -149,7 +149,7 @@ class Pool:
         self._turns.use(client, connection)
         return connection
 
-    async def _acquire(self, end: float, client: str | None) -> Connection:
+    async def _acquire(self, end: float, client: str | None) -> PostgresConnection:
         while True:
             if self._may_open(client) and self._turns.take(client):
                 self._places -= 1
@@ -183,7 +183,7 @@ class Pool:
     def _may_grow(self) -> bool:
         return not (self._current or self._opening) or time.monotonic() >= self._grows_at
 
-    async def _open(self, timeout_seconds: float, client: str | None) -> Connection:
+    async def _open(self, timeout_seconds: float, client: str | None) -> PostgresConnection:
         self._opening += 1
         try:
             made: Any = await self._pool.acquire(timeout=max(0.001, timeout_seconds))
@@ -200,7 +200,7 @@ class Pool:
         self._current.add(made)
         # PostgreSQL accepts connections, so the next waiting request may open one too, and so on.
         self._hand_on()
-        connection: Connection = made
+        connection: PostgresConnection = made
         return connection
 
     def _hand_on(self) -> None:
@@ -223,12 +223,12 @@ class Pool:
         self._places -= 1
         turn.set_result(None)
 
-    async def _wait_turn(self, timeout_seconds: float, client: str | None) -> Connection | None:
+    async def _wait_turn(self, timeout_seconds: float, client: str | None) -> PostgresConnection | None:
         """Wait for a turn. Returns a connection, or None for a place. The client then holds it."""
         turn = self._turns.wait(client)
         self._timeouts.add(turn, timeout_seconds)
         try:
-            given: Connection | None = await turn
+            given: PostgresConnection | None = await turn
         except BaseException as error:
             self._turns.leave(client, turn)
             if turn.done() and not turn.cancelled() and turn.exception() is None:
@@ -242,16 +242,16 @@ class Pool:
             raise
         return given
 
-    def _give_place(self, client: str | None, connection: Connection | None = None) -> None:
+    def _give_place(self, client: str | None, connection: PostgresConnection | None = None) -> None:
         self._places += 1
         self._give_back(client, connection)
 
-    def _give_back(self, client: str | None, connection: Connection | None = None) -> None:
+    def _give_back(self, client: str | None, connection: PostgresConnection | None = None) -> None:
         self._turns.give_back(client, connection)
         if self._turns.waiting:
             self._hand_on()
 
-    async def keep(self, connection: Connection, client: str | None = None) -> None:
+    async def keep(self, connection: PostgresConnection, client: str | None = None) -> None:
         """Take back a connection whose work ended normally: there is nothing to reset."""
         self._kept += 1
         if self._is_closing or self._kept % KEPT_TIMES == 0:
@@ -265,14 +265,14 @@ class Pool:
         if self._trimming is None:
             self._trimming = self._telemetry.supervise("pool", self._trim)
 
-    async def release(self, connection: Connection, client: str | None = None) -> None:
+    async def release(self, connection: PostgresConnection, client: str | None = None) -> None:
         """Take back a connection in any state. asyncpg awaits a cancelled statement, and resets the session."""
         try:
             await self._release(connection)
         finally:
             self._give_place(client, connection)
 
-    async def _release(self, connection: Connection) -> None:
+    async def _release(self, connection: PostgresConnection) -> None:
         self._current.discard(connection)
         # asyncpg detaches the proxy of a broken connection.
         if getattr(connection, "must_close", False):
@@ -282,7 +282,7 @@ class Pool:
         with suppress(*BROKEN):
             await self._pool.release(connection)  # type: ignore[arg-type]  # it is the proxy that acquire gave
 
-    async def retire_all(self, broken: Connection, pause_seconds: float = 0.0) -> bool:
+    async def retire_all(self, broken: PostgresConnection, pause_seconds: float = 0.0) -> bool:
         """Retire all open connections because one in use has broken. Does nothing, and returns false, if that one was
         retired before, or if the last time is less than `pause_seconds` ago."""
         now = time.monotonic()

@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 from asyncpg import exceptions as pg
 
-from server.postgres.connection import SYNC, Connection
+from server.postgres.connection import SYNC, PostgresConnection
 from server.postgres.wire.pipeline import PipelinedStatement, execute_messages, parse_message
 from server.settings import Settings, StartError
 
@@ -25,7 +25,7 @@ REFUSED_AS_STALE = (pg.InvalidBinaryRepresentationError, pg.ProtocolViolationErr
 MISREAD = (pg.ProtocolError, AssertionError, BufferError, OverflowError, ValueError)
 
 
-class PooledConnection(Connection):
+class PooledConnection(PostgresConnection):
     """A connection through a pooler. The cached description of a statement may be stale after a migration. PostgreSQL
     does not report that for unnamed statements: it refuses the values, or returns rows of another form."""
 

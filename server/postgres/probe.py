@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable
 
 from asyncpg import exceptions as pg
 
-from server.postgres.connection import Connection, is_open
+from server.postgres.connection import PostgresConnection, is_open
 
 FAILURES = (OSError, pg.PostgresError, pg.InterfaceError, pg.InternalClientError)
 """The errors of connecting and querying. A TimeoutError is an OSError."""
 
-Connect = Callable[[], Awaitable[Connection]]
+Connect = Callable[[], Awaitable[PostgresConnection]]
 
 
 class Probe:
@@ -22,7 +22,7 @@ class Probe:
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
-        self._connection: Connection | None = None
+        self._connection: PostgresConnection | None = None
 
     async def ask(self, timeout_seconds: float) -> None:
         """Wait until PostgreSQL has answered. Do not call it concurrently. Raises the errors in FAILURES."""
@@ -34,7 +34,7 @@ class Probe:
             self._connection = await self._connect()
             await self._query(self._connection)
 
-    async def _answers(self, connection: Connection) -> bool:
+    async def _answers(self, connection: PostgresConnection) -> bool:
         try:
             await self._query(connection)
         except TimeoutError:
@@ -43,7 +43,7 @@ class Probe:
             return False
         return True
 
-    async def _query(self, connection: Connection) -> None:
+    async def _query(self, connection: PostgresConnection) -> None:
         try:
             await connection.fetchval("SELECT 1")
         except BaseException:

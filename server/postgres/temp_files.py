@@ -11,11 +11,11 @@ from typing import Any
 import asyncpg
 from asyncpg import exceptions as pg
 
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 from server.postgres.hosts import Hosts
 from server.settings import Settings
 
-Connect = Callable[..., Awaitable[Connection]]
+Connect = Callable[..., Awaitable[PostgresConnection]]
 
 _LIMIT = """
     SELECT setting::bigint, has_parameter_privilege('temp_file_limit', 'SET'), quote_ident(current_user)
@@ -36,7 +36,7 @@ class LimitedConnect:
         self._parameter = {"temp_file_limit": str(kilobytes(limit_bytes))}
         self._is_allowed = True
 
-    async def __call__(self, *values: object, server_settings: dict[str, str], **options: Any) -> Connection:
+    async def __call__(self, *values: object, server_settings: dict[str, str], **options: Any) -> PostgresConnection:
         """Open a connection. Raises asyncpg's errors."""
         if self._is_allowed:
             try:

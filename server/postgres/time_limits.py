@@ -10,18 +10,18 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from server.errors import StatementTimeout
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 
 Result = TypeVar("Result")
 
 
 def timed(
-    work: Callable[[Connection], Awaitable[Result]], timeout_seconds: float
-) -> Callable[[Connection], Awaitable[Result]]:
+    work: Callable[[PostgresConnection], Awaitable[Result]], timeout_seconds: float
+) -> Callable[[PostgresConnection], Awaitable[Result]]:
     """Return the work with a time limit in this process. Setting a timeout in PostgreSQL would take a round trip for
     each read."""
 
-    async def limited(connection: Connection) -> Result:
+    async def limited(connection: PostgresConnection) -> Result:
         clock = asyncio.timeout(timeout_seconds)
         try:
             async with clock:

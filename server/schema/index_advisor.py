@@ -104,7 +104,7 @@ class Index(msgspec.Struct, frozen=True):
     descends: bool
 
 
-class Table(msgspec.Struct, frozen=True):
+class IndexedTable(msgspec.Struct, frozen=True):
     """A table that may have indexes. rows: the estimate of PostgreSQL, counted below SMALL_TABLE_ROWS. columns: those
     that an index can be on. partition_key: as in `live_tables.Table`."""
 
@@ -163,7 +163,7 @@ async def suggest(connection: asyncpg.Connection[Any], catalog: Catalog) -> tupl
     by_table: defaultdict[tuple[str | None, str], list[Wanted]] = defaultdict(list)
     for want, _ in ranked:
         by_table[want.table].append(want)
-    chosen: dict[tuple[object, ...], tuple[Wanted, Table]] = {}
+    chosen: dict[tuple[object, ...], tuple[Wanted, IndexedTable]] = {}
     for want, table in ranked:
         if not any(_includes(other, want) for other in by_table[want.table]):
             chosen.setdefault((table.schema, table.name, want.columns, want.method, want.descends), (want, table))
@@ -297,7 +297,7 @@ def _attribute_indexes(resource: Resource, attribute: Attribute, reason: str) ->
         yield Wanted("consider", filters, table, _distinct(column, *resource.id.key.columns))
 
 
-def _rank_missing(want: Wanted, table: Table) -> Wanted | None:
+def _rank_missing(want: Wanted, table: IndexedTable) -> Wanted | None:
     """Return the index with its final rank. Return None if the table has such an index, does not need it, or lacks the
     column. A missing column is reported elsewhere."""
     if not table.columns.issuperset(want.columns):
@@ -341,7 +341,7 @@ def _includes(other: Wanted, want: Wanted) -> bool:
     return is_plain and want.key == frozenset(other.columns[: want.key_size])
 
 
-def _suggestion(want: Wanted, table: Table, taken: set[tuple[str, str]]) -> Suggestion:
+def _suggestion(want: Wanted, table: IndexedTable, taken: set[tuple[str, str]]) -> Suggestion:
     invalid = [index for index in table.indexes if not index.is_valid and _serves(index, want)]
     # The index of a partitioned table is invalid while a partition lacks it. REINDEX does not create that one.
     if invalid and not table.is_partitioned:
@@ -352,7 +352,7 @@ def _suggestion(want: Wanted, table: Table, taken: set[tuple[str, str]]) -> Sugg
     return Suggestion(want.rank, f"{table.schema}.{table.name}", want.columns, reason, sql, want.descends)
 
 
-def _create(want: Wanted, table: Table, taken: set[tuple[str, str]]) -> str:
+def _create(want: Wanted, table: IndexedTable, taken: set[tuple[str, str]]) -> str:
     name = free = _name(table.name, want)
     number = 0
     while (table.schema, free) in taken:
@@ -386,7 +386,7 @@ async def _taken(connection: asyncpg.Connection[Any], names: list[str]) -> set[t
 
 async def _tables(
     connection: asyncpg.Connection[Any], declared: list[tuple[str | None, str]]
-) -> dict[tuple[str | None, str], Table]:
+) -> dict[tuple[str | None, str], IndexedTable]:
     """Return the tables that may have indexes, by their names in the declarations."""
     schemas, names = [schema for schema, _ in declared], [name for _, name in declared]
     found = await connection.fetch(_TABLES, schemas, names)
@@ -395,7 +395,7 @@ async def _tables(
         indexes[row["oid"]].append(_index(row))
     counts = await _count_few(connection, found)
     return {
-        (row["given_schema"], row["given_name"]): Table(
+        (row["given_schema"], row["given_name"]): IndexedTable(
             schema=row["schema"],
             name=row["name"],
             columns=frozenset(row["columns"]),

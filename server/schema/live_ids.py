@@ -18,7 +18,7 @@ from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.terms import quote_ident
 from querybuild.errors import listed, quoted
 from server.schema.live_statements import is_gone
-from server.schema.live_tables import RELATION_KINDS, FoundTables, Table
+from server.schema.live_tables import RELATION_KINDS, FoundTables, LiveTable
 from server.schema.live_views import HAS_NO_NULLS
 
 # An automatically updatable view shows each row of its one table once. Its rule names the table column behind each
@@ -59,7 +59,7 @@ class UnenforcedKey(msgspec.Struct, frozen=True):
     says that the values are unique."""
 
     where: str
-    table: Table
+    table: LiveTable
     columns: tuple[str, ...]
     is_id: bool
     is_declared: bool = False
@@ -149,7 +149,7 @@ def _columns(one: UnenforcedKey) -> str:
     return listed(map(quoted, one.columns))
 
 
-def _name(table: Table) -> str:
+def _name(table: LiveTable) -> str:
     return f"{'inherited table' if table.has_children else RELATION_KINDS[table.kind]} {quoted(table.name)}"
 
 

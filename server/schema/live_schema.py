@@ -34,8 +34,8 @@ from server.schema.live_tables import (
     CONSTRAINTS,
     PARTITIONS,
     FoundTables,
+    LiveTable,
     QualifiedName,
-    Table,
     find_oids,
     read_tables,
     with_privileges,
@@ -174,7 +174,7 @@ async def _find_faults(
     return terms, [fault for own in faults.values() for fault in own]
 
 
-def _has_id(resource: Resource, table: Table | None) -> bool:
+def _has_id(resource: Resource, table: LiveTable | None) -> bool:
     return table is not None and table.columns.keys() >= set(resource.id.key.columns)
 
 

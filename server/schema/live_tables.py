@@ -156,7 +156,7 @@ RELATION_KINDS = {"r": "table", "p": "table", "v": "view", "m": "materialized vi
 """What each pg_class.relkind is."""
 
 
-class Column(msgspec.Struct, frozen=True, kw_only=True):
+class LiveColumn(msgspec.Struct, frozen=True, kw_only=True):
     """A column of a table or view. type_oid: of its type, or of the base type if it is_domain. has_domain_elements:
     whether it is an array of a domain. hidden_schema: the
     schema of its type, or of the type of its elements, if it is not in the search path. denied_schema: the same, if the
@@ -183,7 +183,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     shows_not_null: bool = False
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True):
+class LiveTable(msgspec.Struct, frozen=True, kw_only=True):
     """A table or view, and what the role may do with it.
 
     columns: by name. unique: the column sets of its unique indexes; None if it can have no indexes of its own. kind: a
@@ -198,7 +198,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: str
     role: str
-    columns: dict[str, Column]
+    columns: dict[str, LiveColumn]
     unique: tuple[frozenset[str], ...] | None
     partition_key: frozenset[str] | None
     allowed_writes: int
@@ -240,10 +240,10 @@ def can_be_unique(partition_key: frozenset[str] | None, names: Sequence[str]) ->
     return partition_key is not None and partition_key <= set(names)
 
 
-Columns = dict[str, Column]
+Columns = dict[str, LiveColumn]
 QualifiedName = tuple[str | None, str]
 """Schema and table, as declared."""
-FoundTables = dict[QualifiedName, Table | None]
+FoundTables = dict[QualifiedName, LiveTable | None]
 
 
 async def find_oids(
@@ -256,7 +256,7 @@ async def find_oids(
     return oids | {(row["schema"], row["name"]): row["oid"] for row in rows}
 
 
-def with_shown_not_null(view: Table, nullable: Container[str]) -> Table:
+def with_shown_not_null(view: LiveTable, nullable: Container[str]) -> LiveTable:
     """Return a view whose columns are those of its table. nullable: those that may be null."""
     columns = {
         name: msgspec.structs.replace(column, shows_not_null=not column.is_computed and name not in nullable)
@@ -265,7 +265,7 @@ def with_shown_not_null(view: Table, nullable: Container[str]) -> Table:
     return msgspec.structs.replace(view, columns=columns)
 
 
-def with_privileges(table: Table) -> Table:
+def with_privileges(table: LiveTable) -> LiveTable:
     """Return the table as if the role had all privileges on it, for statements that run with other roles."""
     return msgspec.structs.replace(
         table,
@@ -283,14 +283,14 @@ def with_privileges(table: Table) -> Table:
 
 async def read_tables(
     connection: asyncpg.Connection[Any], oids: Sequence[int], constraints: Sequence[asyncpg.Record]
-) -> dict[int, Table]:
+) -> dict[int, LiveTable]:
     """Read tables, by oid. constraints: rows of CONSTRAINTS, for these and others."""
-    columns: defaultdict[int, dict[str, Column]] = defaultdict(dict)
+    columns: defaultdict[int, dict[str, LiveColumn]] = defaultdict(dict)
     for row in await connection.fetch(_COLUMNS, oids):
         facts = dict(row)
         facts["denied_sequences"] = tuple(facts["denied_sequences"])
         oid, name = facts.pop("oid"), facts.pop("name")
-        columns[oid][name] = Column(**facts)
+        columns[oid][name] = LiveColumn(**facts)
     unique: defaultdict[int, list[frozenset[str]]] = defaultdict(list)
     for row in constraints:
         if row["is_unique"]:
@@ -299,8 +299,8 @@ async def read_tables(
     return {row["oid"]: _table(row, columns[row["oid"]], unique[row["oid"]]) for row in rows}
 
 
-def _table(row: asyncpg.Record, columns: Columns, unique: list[frozenset[str]]) -> Table:
+def _table(row: asyncpg.Record, columns: Columns, unique: list[frozenset[str]]) -> LiveTable:
     facts = dict(row)
     facts["partition_key"] = parse_partition_key(facts["partition_key"])
     has_indexes = facts["kind"] in ("r", "p", "m") and not facts["has_children"]
-    return Table(columns=columns, unique=tuple(unique) if has_indexes else None, **facts)
+    return LiveTable(columns=columns, unique=tuple(unique) if has_indexes else None, **facts)

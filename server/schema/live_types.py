@@ -17,7 +17,7 @@ from querybuild.declarations.resource import Attribute, Resource
 from querybuild.declarations.terms import cast_as
 from querybuild.declarations.types import OPAQUE, ColumnType, opaque
 from server.schema.live_statements import TermTypes
-from server.schema.live_tables import Column, FoundTables
+from server.schema.live_tables import FoundTables, LiveColumn
 
 _NAMES = """
 SELECT t.oid::int8 AS oid, format('%I.%I', n.nspname, t.typname) AS name
@@ -89,11 +89,11 @@ async def _cast_types(
     }
 
 
-def _is_enum_domain(declared: ColumnType, column: Column) -> bool:
+def _is_enum_domain(declared: ColumnType, column: LiveColumn) -> bool:
     return bool(declared.choices) and column.type == "enum" and column.is_domain
 
 
-def _is_other_array(declared: ColumnType, column: Column) -> bool:
+def _is_other_array(declared: ColumnType, column: LiveColumn) -> bool:
     return declared.family == "text[]" and declared.bound is None and column.type != declared.sql_names[0]
 
 

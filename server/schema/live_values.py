@@ -20,7 +20,7 @@ from querybuild.declarations.resource import Attribute, Resource
 from querybuild.declarations.types import OPAQUE, ColumnType
 from querybuild.errors import listed, quoted
 from server.schema.fault import Fault
-from server.schema.live_tables import TYPE_NAME, FoundTables, Table
+from server.schema.live_tables import TYPE_NAME, FoundTables, LiveTable
 
 # Not to_regtype for a type with a schema: it fails if the role may not use the schema.
 _FIELDS = f"""
@@ -47,7 +47,7 @@ class _Stored(msgspec.Struct, frozen=True):
 
     resource: Resource
     attribute: Attribute
-    table: Table
+    table: LiveTable
 
     @property
     def type(self) -> ColumnType:

@@ -65,7 +65,7 @@ ShownColumns = Mapping[tuple[str, str], Mapping[str, str]]
 """(schema, table) -> the name of each of its columns that a view shows, and the name that it has there."""
 
 
-class View(msgspec.Struct, frozen=True):
+class LiveView(msgspec.Struct, frozen=True):
     """What a view shows. columns: of tables. is_plain: whether PostgreSQL itself writes it. nullable: those of its own
     columns that may be null, as far as the columns behind them are certain."""
 
@@ -74,7 +74,9 @@ class View(msgspec.Struct, frozen=True):
     nullable: frozenset[str]
 
 
-async def read_views(connection: asyncpg.Connection[Any], oids: Sequence[int]) -> tuple[Mapping[int, View], set[int]]:
+async def read_views(
+    connection: asyncpg.Connection[Any], oids: Sequence[int]
+) -> tuple[Mapping[int, LiveView], set[int]]:
     """Return what these views show of tables, by the oid of the view, and the oids of the tables. Relations that are no
     views are ignored."""
     shown: dict[int, dict[tuple[str, str], dict[str, str]]] = {}
@@ -87,5 +89,5 @@ async def read_views(connection: asyncpg.Connection[Any], oids: Sequence[int]) -
         nullable.setdefault(row["view"], set()).update([] if row["is_not_null"] else [row["name"]])
         is_plain[row["view"]] = row["view_is_plain"]
         tables.add(row["oid"])
-    views = {oid: View(columns, is_plain[oid], frozenset(nullable[oid])) for oid, columns in shown.items()}
+    views = {oid: LiveView(columns, is_plain[oid], frozenset(nullable[oid])) for oid, columns in shown.items()}
     return views, tables

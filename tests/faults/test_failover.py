@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 from server.postgres.hosts import Hosts
 from tests.conftest import on_server
 from tests.faults.cluster import Cluster
@@ -108,7 +108,7 @@ async def test_a_read_only_server(shop: Shop, serve_fast: Serve, monkeypatch: py
     """Reads work and writes fail. Another server is looked for from time to time, but not for each write."""
     connect, opened = Hosts.connect, list[float]()
 
-    async def counted(hosts: Hosts, *values: object, **options: Any) -> Connection:
+    async def counted(hosts: Hosts, *values: object, **options: Any) -> PostgresConnection:
         opened.append(time.monotonic())
         return await connect(hosts, *values, **options)
 

@@ -14,7 +14,7 @@ from tornado.ioloop import IOLoop
 
 from server.errors import OutcomeUnknown, SchemaChanged, StatementTimeout, Unavailable
 from server.limits.running import CancelScope
-from server.postgres.connection import Connection, is_open
+from server.postgres.connection import PostgresConnection, is_open
 from server.postgres.custom_code import CustomCodeDatabase
 from server.postgres.database import Database, MisplacedWrite
 from server.postgres.opening import open_database
@@ -46,7 +46,7 @@ def open_fast(io_loop: IOLoop) -> Iterator[Open]:
         io_loop.run_sync(database.close)
 
 
-async def pid_of(connection: Connection) -> int:
+async def pid_of(connection: PostgresConnection) -> int:
     return int(await connection.fetchval("SELECT pg_backend_pid()"))
 
 
@@ -54,7 +54,7 @@ async def fill(database: Database) -> set[int]:
     """Open all connections of the pool. Returns the ids of their backends."""
     together = asyncio.Barrier(5)
 
-    async def work(connection: Connection) -> int:
+    async def work(connection: PostgresConnection) -> int:
         await together.wait()
         return await pid_of(connection)
 
@@ -110,7 +110,7 @@ async def test_between_two_statements_of_a_transaction(shop: Shop, open_fast: Op
     database = await open_fast(shop.url)
     broken: list[int] = []
 
-    async def work(connection: Connection) -> int:
+    async def work(connection: PostgresConnection) -> int:
         if not broken:
             broken.append(await pid_of(connection))
             await shop.cluster.run("SELECT pg_terminate_backend($1)", broken[0])
@@ -153,7 +153,7 @@ async def test_a_kept_connection_that_postgresql_has_ended(shop: Shop, open_fast
         await database.write_statement(pid_of)
         network.say(b"E" + struct.pack("!I", 4 + len(goodbye)) + goodbye)
 
-        async def insert(connection: Connection) -> str:
+        async def insert(connection: PostgresConnection) -> str:
             nonlocal sent
             sent += 1
             return await connection.execute("INSERT INTO groups (name) VALUES ($1)", "once")
@@ -171,7 +171,7 @@ async def test_values_that_the_driver_refuses(shop: Shop, open_fast: Open, door:
     """PostgreSQL has already parsed the statement, and would keep its tables locked until the next statement."""
     database = await open_fast(shop.url)
 
-    async def work(connection: Connection) -> None:
+    async def work(connection: PostgresConnection) -> None:
         await connection.fetch("SELECT FROM groups WHERE id = $1", "one")
 
     with pytest.raises(SchemaChanged):
@@ -214,7 +214,7 @@ class TestSilence:
     async def test_of_a_commit(self, shop: Shop, network: Network, open_fast: Open) -> None:
         database = await open_fast(shop.through(network.port))
 
-        async def work(connection: Connection) -> None:
+        async def work(connection: PostgresConnection) -> None:
             await pid_of(connection)
             network.swallow()
 
@@ -229,7 +229,7 @@ class TestSilence:
         database = await open_fast(shop.through(network.port), statement_timeout_seconds=SECONDS)
         is_sent = asyncio.Event()
 
-        async def work(connection: Connection) -> None:
+        async def work(connection: PostgresConnection) -> None:
             network.swallow()
             is_sent.set()
             await connection.execute("SELECT pg_sleep(100)")
@@ -267,7 +267,7 @@ async def test_an_insert_in_a_custom_read_is_refused_even_when_the_connection_br
     held = CustomCodeDatabase(database, CancelScope(), "read")
     tried = 0
 
-    async def work(connection: Connection) -> None:
+    async def work(connection: PostgresConnection) -> None:
         nonlocal tried
         tried += 1
         if tried == 1:

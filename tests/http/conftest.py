@@ -26,7 +26,7 @@ from querybuild.declarations.catalog import Catalog
 from server.app import Routes, make_app, make_server
 from server.authentication.authenticator import Authenticator, Custom
 from server.http.transport.connections import Server
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 from server.postgres.database import Database
 from server.postgres.opening import open_alone, open_database
 from server.postgres.row_security.roles import roles_of
@@ -229,12 +229,12 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     """Return the statements that servers started after this send to the database, except BEGIN and COMMIT."""
     statements: Sent = []
 
-    class Logged(Connection):
+    class Logged(PostgresConnection):
         def statement_finished(self, query: str, begin: float) -> None:
             super().statement_finished(query, begin)
             statements.append(query)
 
-    monkeypatch.setattr("server.postgres.opening.Connection", Logged)
+    monkeypatch.setattr("server.postgres.opening.PostgresConnection", Logged)
     return statements
 
 

@@ -10,7 +10,7 @@ import pytest
 from server.errors import Conflict
 from server.execution.writes.reply import Reply
 from server.handlers.writing import WritingHandler
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 from tests.http.conftest import Api
 from tests.http.operating import add
 from tests.http.people import ADA, create_household, linked, of, select, user
@@ -44,14 +44,14 @@ class Recorded:
         self.refuses = refuses
         self.replies: list[Reply] = []
 
-    async def begin(self, connection: Connection) -> None:
+    async def begin(self, connection: PostgresConnection) -> None:
         await self._write(connection, "begin")
 
-    async def end(self, connection: Connection, reply: Reply) -> None:
+    async def end(self, connection: PostgresConnection, reply: Reply) -> None:
         self.replies.append(reply)
         await self._write(connection, "end")
 
-    async def _write(self, connection: Connection, what: str) -> None:
+    async def _write(self, connection: PostgresConnection, what: str) -> None:
         if self.refuses == what:
             raise Conflict("refused")
         await connection.execute("INSERT INTO around VALUES ($1, pg_current_xact_id()::text)", what)

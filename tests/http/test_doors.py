@@ -9,7 +9,7 @@ import pytest
 from tornado.ioloop import IOLoop
 
 from server.handlers.writing import WritingHandler
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 from server.postgres.opening import open_database
 from server.resources import built_in
 from server.settings import Settings
@@ -110,7 +110,7 @@ async def test_what_follows_a_commit(api: Api, monkeypatch: pytest.MonkeyPatch) 
     and a transaction."""
     seen: list[int] = []
 
-    async def count(connection: Connection) -> None:
+    async def count(connection: PostgresConnection) -> None:
         assert not connection.is_in_transaction()
         seen.append((await api.sql("SELECT count(*) FROM groups"))[0][0])
 
@@ -127,7 +127,7 @@ async def test_what_follows_a_commit_fails(
 ) -> None:
     """The write stands, and is answered. The connection is not used again."""
 
-    async def fail(connection: Connection) -> None:
+    async def fail(connection: PostgresConnection) -> None:
         pids.append(await connection.fetchval("SELECT pg_backend_pid()"))
         await connection.execute("SELECT 1/0")
 

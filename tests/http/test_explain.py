@@ -17,7 +17,7 @@ from server import commands
 from server.errors import StatementTimeout
 from server.explaining.requested import read_url
 from server.explaining.running import Explained, explain_read
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 from server.postgres.opening import open_alone
 from server.postgres.row_security.roles import Roles
 from server.resources import built_in
@@ -136,7 +136,7 @@ async def test_a_statement_that_takes_too_long(start: Start, database_url: str) 
 async def test_nothing_is_left_of_it(start: Start, database_url: str) -> None:
     """Its transaction is read-only and rolled back, and its settings end with it."""
     api = await start(database_url, built_in())
-    connection: Connection = await open_alone(api.database_url, api.app.engine.settings)
+    connection: PostgresConnection = await open_alone(api.database_url, api.app.engine.settings)
     connection.on_open(api.app.database.telemetry)
     requested = read_url("/users", api.app.engine, api.app.engine.context_of(ANONYMOUS))
     before = await connection.fetchval("SHOW statement_timeout")

@@ -12,7 +12,7 @@ import pytest
 
 from server import health
 from server.errors import Unavailable
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 from server.resources import built_in
 from tests.http.conftest import MEDIA_TYPE, Answer, Api, Sent, Start
 from tests.http.expected import error
@@ -90,13 +90,13 @@ async def test_a_busy_server_is_still_ready(start: Start, database_url: str, poo
 
 
 async def slow_pings(monkeypatch: pytest.MonkeyPatch, gate: asyncio.Event) -> None:
-    fetchval = Connection.fetchval
+    fetchval = PostgresConnection.fetchval
 
-    async def late(self: Connection, query: str, *values: Any, **options: Any) -> Any:
+    async def late(self: PostgresConnection, query: str, *values: Any, **options: Any) -> Any:
         await gate.wait()
         return await fetchval(self, query, *values, **options)
 
-    monkeypatch.setattr(Connection, "fetchval", late)
+    monkeypatch.setattr(PostgresConnection, "fetchval", late)
 
 
 async def test_postgresql_does_not_answer(start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ async def test_postgresql_accepts_no_more_connections(
     if has_pool:
         assert (await api.get("/groups")).status == 200
 
-    async def refuse() -> Connection:
+    async def refuse() -> PostgresConnection:
         raise asyncpg.TooManyConnectionsError("sorry, too many clients already")
 
     monkeypatch.setattr(api.app.database._probe, "_connect", refuse)

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from server.handlers.base import Handler
-from server.postgres.connection import SYNC, Connection
+from server.postgres.connection import SYNC, PostgresConnection
 from server.postgres.opening import open_database
 from server.resources import built_in
 from server.settings import Settings
@@ -63,9 +63,9 @@ async def test_the_next_write_is_sent_before_an_answer_is_encoded(
     """PostgreSQL would have nothing to do meanwhile."""
     api = await start(database_url, built_in(), pool_size=1)
     events: list[str] = []
-    fetchrow, finish_document = Connection.fetchrow, Handler.finish_document
+    fetchrow, finish_document = PostgresConnection.fetchrow, Handler.finish_document
 
-    async def recorded_fetchrow(connection: Connection, query: str, *values: Any, **options: Any) -> Any:
+    async def recorded_fetchrow(connection: PostgresConnection, query: str, *values: Any, **options: Any) -> Any:
         events.append("statement")
         return await fetchrow(connection, query, *values, **options)
 
@@ -74,7 +74,7 @@ async def test_the_next_write_is_sent_before_an_answer_is_encoded(
         finish_document(handler, *values, **options)
 
     async with locked(api, "groups"):
-        monkeypatch.setattr(Connection, "fetchrow", recorded_fetchrow)
+        monkeypatch.setattr(PostgresConnection, "fetchrow", recorded_fetchrow)
         monkeypatch.setattr(Handler, "finish_document", recorded_finish)
         groups = [{"data": {"type": "group", "attributes": {"name": name}}} for name in ("first", "second")]
         waiting = [asyncio.ensure_future(api.post("/groups", group)) for group in groups]

@@ -12,7 +12,7 @@ import pytest
 
 from server.observing.telemetry import Telemetry
 from server.postgres import pool as pools
-from server.postgres.connection import Connection, is_open
+from server.postgres.connection import PostgresConnection, is_open
 from server.postgres.opening import open_database
 from server.postgres.pool import Pool
 from server.settings import Settings
@@ -26,7 +26,7 @@ async def opened(
     url: str, size: int = 2, max_per_client: int | None = None, *, has_spare: bool = False
 ) -> AsyncIterator[tuple[Pool, Any]]:
     """Yield a pool, and the asyncpg pool that it uses."""
-    below = await asyncpg.create_pool(url, min_size=0, max_size=size + has_spare, connection_class=Connection)
+    below = await asyncpg.create_pool(url, min_size=0, max_size=size + has_spare, connection_class=PostgresConnection)
     pool = Pool(below, Telemetry(Settings()), max_per_client, has_spare=has_spare)
     try:
         yield pool, below
@@ -36,7 +36,7 @@ async def opened(
     await pool.close()
 
 
-async def pid_of(connection: Connection) -> int:
+async def pid_of(connection: PostgresConnection) -> int:
     return int(await connection.fetchval("SELECT pg_backend_pid()"))
 
 
@@ -105,7 +105,7 @@ async def test_unused_connections_are_released(database_url: str, monkeypatch: p
         for connection in both:
             await pool.keep(connection)
 
-        async def used() -> Connection:
+        async def used() -> PostgresConnection:
             one = await pool.acquire(SECONDS)
             await pool.keep(one)
             return one
@@ -354,7 +354,7 @@ async def test_a_request_cancelled_over_a_broken_connection_returns_its_place(
         first = await pool.acquire(SECONDS)
         release, is_taken_back = pool._release, asyncio.Event()
 
-        async def release_slowly(connection: Connection) -> None:
+        async def release_slowly(connection: PostgresConnection) -> None:
             await release(connection)
             is_taken_back.set()
             await never()
@@ -373,7 +373,7 @@ async def test_a_request_cancelled_over_a_broken_connection_returns_its_place(
         await pool.release(again)
 
 
-async def taken(pool: Pool, client: str, most: int) -> list[Connection]:
+async def taken(pool: Pool, client: str, most: int) -> list[PostgresConnection]:
     """Return the connections that the client gets without waiting."""
     found = []
     for _ in range(most):
@@ -423,7 +423,7 @@ async def test_the_spare_connection_is_for_a_client_that_has_none(database_url: 
         assert pool._places == 2
 
 
-async def borrowed(pool: Pool, client: str) -> list[Connection]:
+async def borrowed(pool: Pool, client: str) -> list[PostgresConnection]:
     """Return both connections of a pool of two, whose share is one."""
     for one in [await pool.acquire(SECONDS) for _ in range(2)]:
         await pool.keep(one)

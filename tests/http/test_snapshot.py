@@ -16,7 +16,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 from tests.http.conftest import Answer, Api
 from tests.http.people import create_household, document, linked, of, one
 
@@ -45,14 +45,14 @@ class Between:
 def between(monkeypatch: pytest.MonkeyPatch) -> Between:
     hook = Between()
     # The methods that asyncpg's fetch, fetchrow, fetchval and execute call.
-    execute: Any = Connection._execute  # type: ignore[attr-defined]
+    execute: Any = PostgresConnection._execute  # type: ignore[attr-defined]
 
     async def hooked(connection: Any, *values: Any, **options: Any) -> Any:
         result = await execute(connection, *values, **options)
         await hook.statement_done()
         return result
 
-    monkeypatch.setattr(Connection, "_execute", hooked)
+    monkeypatch.setattr(PostgresConnection, "_execute", hooked)
     return hook
 
 

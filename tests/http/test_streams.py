@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from querybuild.declarations.catalog import Catalog
 from querybuild.planning import planner
 from server.execution import execute, streams
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 from server.resources import built_in
 from tests.catalog import CATALOG
 from tests.first_rows import set_first_rows
@@ -243,7 +243,7 @@ async def test_much_linkage_is_read_in_parts(api: Api, small_batches: None, monk
     monkeypatch.setattr(streams, "BATCH_LINKAGE", 10)
     await create_many(api, users=60, computers=300)
     shown: list[int] = []
-    fetch = Connection.fetch
+    fetch = PostgresConnection.fetch
 
     async def counted(connection: Any, sql: str, *values: Any, **options: Any) -> Any:
         rows = await fetch(connection, sql, *values, **options)
@@ -251,7 +251,7 @@ async def test_much_linkage_is_read_in_parts(api: Api, small_batches: None, monk
             shown.append(len(rows))
         return rows
 
-    monkeypatch.setattr(Connection, "fetch", counted)
+    monkeypatch.setattr(PostgresConnection, "fetch", counted)
     answer = await api.get("/users?page[size]=0&include=computers")
     # The first part is a guess.
     assert (sum(shown), max(shown[1:])) == (300, 10)

@@ -13,7 +13,7 @@ from server.http.transport.eviction import (
     RANKED_SECONDS,
     RETRY_SECONDS,
     SETTLED_SECONDS,
-    Group,
+    EvictionGroup,
     Progress,
     decay_over,
 )
@@ -25,15 +25,15 @@ class Connection(msgspec.Struct, eq=False):
     is_at_work: bool = False
 
 
-def group(*members: tuple[Connection, float]) -> Group[Progress]:
+def group(*members: tuple[Connection, float]) -> EvictionGroup[Progress]:
     """Return the connections, each with the time at which it joined."""
-    made: Group[Progress] = Group()
+    made: EvictionGroup[Progress] = EvictionGroup()
     for connection, joined_at in members:
         made.add(Progress(connection, "client", joined_at))
     return made
 
 
-def in_turn(of: Group[Progress], now: float) -> list[str]:
+def in_turn(of: EvictionGroup[Progress], now: float) -> list[str]:
     """Return the connections in the order of their eviction."""
     names = []
     while (one := of.least(now)) is not None:

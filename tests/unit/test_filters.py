@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from querybuild.errors import FilterError
-from querybuild.query import FieldFilter, FilterNode, Group, RelationFilter, Source
+from querybuild.query import FieldFilter, FilterGroup, FilterNode, RelationFilter, Source
 from tests.planning import filter_query, limits, parsed, refused
 
 EQ = {"name": "a", "op": "eq", "val": 1}
@@ -33,16 +33,21 @@ def eq(path: str, name: str = "a", val: Any = 1, index: int = 0) -> FieldFilter:
             [{"name": "a", "op": "gt", "field": "b.c"}],
             (FieldFilter("a", "gt", None, "b.c", False, Source("filter", "[0]")),),
         ),
-        ([{"or": [EQ, EQ]}], (Group("or", (eq("[0].or[0]"), eq("[0].or[1]", index=1))),)),
-        ({"and": []}, (Group("and", ()),)),
-        ({"and": [EQ]}, (Group("and", (eq("and[0]"),)),)),
-        ([{"not": EQ}], (Group("not", (eq("[0].not"),)),)),
-        ([{"not": [EQ]}], (Group("not", (eq("[0].not"),)),)),
+        ([{"or": [EQ, EQ]}], (FilterGroup("or", (eq("[0].or[0]"), eq("[0].or[1]", index=1))),)),
+        ({"and": []}, (FilterGroup("and", ()),)),
+        ({"and": [EQ]}, (FilterGroup("and", (eq("and[0]"),)),)),
+        ([{"not": EQ}], (FilterGroup("not", (eq("[0].not"),)),)),
+        ([{"not": [EQ]}], (FilterGroup("not", (eq("[0].not"),)),)),
         (
             [{"not": {"or": [EQ, {"and": [EQ]}]}}],
             (
-                Group(
-                    "not", (Group("or", (eq("[0].not.or[0]"), Group("and", (eq("[0].not.or[1].and[0]", index=1),)))),)
+                FilterGroup(
+                    "not",
+                    (
+                        FilterGroup(
+                            "or", (eq("[0].not.or[0]"), FilterGroup("and", (eq("[0].not.or[1].and[0]", index=1),)))
+                        ),
+                    ),
                 ),
             ),
         ),
@@ -57,7 +62,7 @@ def eq(path: str, name: str = "a", val: Any = 1, index: int = 0) -> FieldFilter:
         ([{"name": "r", "op": "any", "val": []}], (RelationFilter("r", "any", (), Source("filter", "[0]")),)),
         (
             [{"name": "r", "op": "any", "val": {"or": [EQ]}}],
-            (RelationFilter("r", "any", (Group("or", (eq("[0].val.or[0]"),)),), Source("filter", "[0]")),),
+            (RelationFilter("r", "any", (FilterGroup("or", (eq("[0].val.or[0]"),)),), Source("filter", "[0]")),),
         ),
         # a val is any JSON
         ([EQ | {"val": {"and": [1]}}], (eq("[0]", val={"and": [1]}),)),

@@ -7,7 +7,7 @@ from __future__ import annotations
 from querybuild.declarations.function import Call
 from querybuild.declarations.resource import Resource
 from querybuild.planning.plan import RelatedScope
-from querybuild.query import FieldFilter, FilterNode, Group, Query, RelationFilter
+from querybuild.query import FieldFilter, FilterGroup, FilterNode, Query, RelationFilter
 from querybuild.shortcuts import Knows
 
 QUERY = Knows(Query, used=("filter", "sort"), ignored=("page", "include", "fields"))
@@ -32,5 +32,5 @@ def _without_values(node: FilterNode) -> tuple[object, ...]:
             return node.name, node.op, node.field, node.is_text
         case RelationFilter():
             return node.name, node.op, [_without_values(item) for item in node.items]
-        case Group():
+        case FilterGroup():
             return node.op, [_without_values(item) for item in node.items]

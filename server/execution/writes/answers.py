@@ -22,7 +22,7 @@ from server.execution.arguments import arguments_of
 from server.execution.execute import ReadResult, check_parent, check_size, read_rows, result_of, run_combined_read
 from server.execution.refusals import value_refused
 from server.execution.writes.outcomes import WrittenRow
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 from server.postgres.driver_errors import OF_ROWS, is_of_rows
 from server.preparing.reads import PreparedRead
 from server.preparing.writes import PreparedWrite
@@ -49,13 +49,13 @@ class Answer(Generic[Result]):
         """Return the columns that the statement of a write returns. index: of the write in the request."""
         return None
 
-    async def read_last(self, connection: Connection, row_id: Any) -> None:
+    async def read_last(self, connection: PostgresConnection, row_id: Any) -> None:
         """Read what the answer shows of the written row with `last`, if there is one."""
 
     def begin(self) -> None:
         """Forget the outcomes so far, because the writes begin again."""
 
-    async def add(self, indexes: range, outcomes: Sequence[WrittenRow], connection: Connection | None) -> None:
+    async def add(self, indexes: range, outcomes: Sequence[WrittenRow], connection: PostgresConnection | None) -> None:
         """Take the outcomes of the writes at these indexes. connection: that of their transaction; None if they are
         committed."""
 
@@ -78,7 +78,7 @@ class Ids(Answer[list[Any]]):
     def begin(self) -> None:
         self.result = []
 
-    async def add(self, indexes: range, outcomes: Sequence[WrittenRow], connection: Connection | None) -> None:
+    async def add(self, indexes: range, outcomes: Sequence[WrittenRow], connection: PostgresConnection | None) -> None:
         self.result += [outcome.id for outcome in outcomes]
 
 
@@ -99,13 +99,13 @@ class ReadBack(Answer[tuple[Any, ReadResult | None]]):
         if read.plan.is_linkage and not self._may_be_hidden and _is_small_page(read, engine):
             self.last = read.ready.statements.combined or read.ready.statements.primary
 
-    async def read_last(self, connection: Connection, row_id: Any) -> None:
+    async def read_last(self, connection: PostgresConnection, row_id: Any) -> None:
         self.result = row_id, await self._read_result(connection, row_id)
 
     def shown(self, index: int) -> Node | None:
         return self._node
 
-    async def add(self, indexes: range, outcomes: Sequence[WrittenRow], connection: Connection | None) -> None:
+    async def add(self, indexes: range, outcomes: Sequence[WrittenRow], connection: PostgresConnection | None) -> None:
         [outcome] = outcomes
         read = self._read
         result: ReadResult | None
@@ -124,7 +124,7 @@ class ReadBack(Answer[tuple[Any, ReadResult | None]]):
             await check_size(read, result, self._engine)
         self.result = outcome.id, result
 
-    async def _read_result(self, connection: Connection, row_id: Any) -> ReadResult | None:
+    async def _read_result(self, connection: PostgresConnection, row_id: Any) -> ReadResult | None:
         """Return the rows of the document, or None if the written row may not be read."""
         read = self._read
         sent = arguments_of(read, self._context, row_id)
@@ -146,7 +146,7 @@ def _is_returned(write: PreparedWrite) -> bool:
     return write.change.kind in write.resource.abilities.returned
 
 
-async def _run_deferred(connection: Connection, resource: Resource) -> None:
+async def _run_deferred(connection: PostgresConnection, resource: Resource) -> None:
     """Have the triggers run that wait for the end of the transaction, before the row is read for the answer. Foreign
     keys still wait."""
     if names := resource.abilities.deferred:
@@ -192,7 +192,7 @@ class Objects(Answer[list[bytes | None]]):
         self.result = []
         self._left_bytes = self._engine.settings.max_answer_bytes
 
-    async def add(self, indexes: range, outcomes: Sequence[WrittenRow], connection: Connection | None) -> None:
+    async def add(self, indexes: range, outcomes: Sequence[WrittenRow], connection: PostgresConnection | None) -> None:
         encoded: list[bytes | None] = []
         for bare, group in groupby(zip(indexes, outcomes, strict=True), key=lambda one: self._bares[one[0]]):
             shown = {index: outcome if self._has_object(index) else None for index, outcome in group}
@@ -230,7 +230,7 @@ class Objects(Answer[list[bytes | None]]):
         return self.writes[index].change.kind != "delete" and not self.operations[index].is_linkage
 
     async def _rows(
-        self, resource: Resource, shown: Sequence[WrittenRow | None], connection: Connection | None
+        self, resource: Resource, shown: Sequence[WrittenRow | None], connection: PostgresConnection | None
     ) -> list[Row | None]:
         unread = [one.id for one in shown if one is not None and one.row is None]
         if not unread:

@@ -15,7 +15,7 @@ from querybuild.sql.free_ids import FreeIdStatements
 from querybuild.sql.statement import Statement
 from server.errors import no_free_id
 from server.execution.arguments import Arguments
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 
 MAX_DRAWN = 50_000
 """How many numbers of a sequence one create skips at most. PostgreSQL takes about 100 ms for them."""
@@ -53,7 +53,7 @@ class _Source(msgspec.Struct, frozen=True):
 
 
 async def insert_with_free_id(
-    connection: Connection,
+    connection: PostgresConnection,
     plan: WritePlan,
     sent: Arguments,
     insert_default: Statement,
@@ -91,7 +91,9 @@ async def insert_with_free_id(
     raise no_free_id(plan.resource.type)
 
 
-async def _read_source(connection: Connection, resource: Resource, statements: FreeIdStatements) -> _Source | None:
+async def _read_source(
+    connection: PostgresConnection, resource: Resource, statements: FreeIdStatements
+) -> _Source | None:
     row = await connection.fetchrow(statements.sequence, statements.table, statements.column)
     if row is None:
         return None
@@ -106,7 +108,7 @@ def _bounds(resource: Resource) -> tuple[int, int]:
 
 
 async def draw_free_ids(
-    connection: Connection, resource: Resource, statements: FreeIdStatements, count: int
+    connection: PostgresConnection, resource: Resource, statements: FreeIdStatements, count: int
 ) -> list[Any] | None:
     """Return `count` free numbers of the id's sequence. Return None if it has fewer, or if there is no sequence."""
     source = await _read_source(connection, resource, statements)
@@ -116,7 +118,7 @@ async def draw_free_ids(
     return numbers if len(numbers) == count else None
 
 
-async def _draw(connection: Connection, source: _Source, statements: FreeIdStatements, count: int) -> list[Any]:
+async def _draw(connection: PostgresConnection, source: _Source, statements: FreeIdStatements, count: int) -> list[Any]:
     """Return free numbers of the sequence. There are fewer than `count` if it is exhausted, or if too many are
     taken."""
     savepoint = connection.transaction()
@@ -130,7 +132,7 @@ async def _draw(connection: Connection, source: _Source, statements: FreeIdState
     return [row[0] for row in rows if source.least <= row[0] <= source.greatest]
 
 
-async def _choose(connection: Connection, source: _Source, statements: FreeIdStatements, lowest: int) -> Any:
+async def _choose(connection: PostgresConnection, source: _Source, statements: FreeIdStatements, lowest: int) -> Any:
     """Return a free number that the sequence can return, or could have returned before. Return None if none is
     found."""
     for start in dict.fromkeys((source.start, source.first)):

@@ -34,13 +34,13 @@ from server.errors import Conflict
 from server.execution.arguments import Arguments, repeated
 from server.execution.refusals import not_written
 from server.execution.writes.locks import fetch_locked, repeated_id
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 
 
 class LinkTask(msgspec.Struct, frozen=True, eq=False):
     """The write of one link of a row, with what its statements need. row_id: the id of the row."""
 
-    connection: Connection
+    connection: PostgresConnection
     write: PlannedWrite
     link: LinkWrite
     statements: LinkStatements

@@ -18,12 +18,12 @@ from querybuild.planning.writes.write_plan import LockStrength
 from querybuild.sql.statement import Statement
 from server.engine import Engine
 from server.errors import AmbiguousIds, NotWritten
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 
 _OF_POLICY = "a policy hides the row from an UPDATE. Nothing was written."
 
 
-async def fetch_locked(connection: Connection, statement: Statement, values: Sequence[Any]) -> Sequence[Row]:
+async def fetch_locked(connection: PostgresConnection, statement: Statement, values: Sequence[Any]) -> Sequence[Row]:
     """Run a statement that locks rows, and return them. A first run may wait for a lock and then mix two states of the
     database: if this matters, the second run decides."""
     if statement.decides_again:
@@ -32,7 +32,7 @@ async def fetch_locked(connection: Connection, statement: Statement, values: Seq
 
 
 async def fetch_locked_row(
-    connection: Connection, statement: Statement, values: Sequence[Any], pointer: str | None = None
+    connection: PostgresConnection, statement: Statement, values: Sequence[Any], pointer: str | None = None
 ) -> Row | None:
     """Return the same for one row, or None if there is none. pointer: to its id in the document. Raises
     AmbiguousIds."""
@@ -42,7 +42,7 @@ async def fetch_locked_row(
 
 
 async def fetch_only(
-    connection: Connection, statement: Statement, values: Sequence[Any], pointer: str | None = None
+    connection: PostgresConnection, statement: Statement, values: Sequence[Any], pointer: str | None = None
 ) -> Row | None:
     """Return the row that a statement finds or writes by its id, or None if there is none. pointer: to the id in the
     document. Raises AmbiguousIds, so that nothing is written, if there are several."""
@@ -58,7 +58,9 @@ def repeated_id(id_value: Any, pointer: str | None) -> AmbiguousIds:
     return AmbiguousIds(f"{detail} Whoever runs the server finds them by `waterspout check`.", pointer=pointer)
 
 
-async def lock_rows(connection: Connection, engine: Engine, context: Values, writes: Iterable[PlannedWrite]) -> None:
+async def lock_rows(
+    connection: PostgresConnection, engine: Engine, context: Values, writes: Iterable[PlannedWrite]
+) -> None:
     """Lock all rows that several writes of one transaction need to lock, in the order of `querybuild/sql/locks.py`.
 
     The rows of one type are locked by one statement, with the strongest lock that one of them needs. Writes that only
@@ -85,7 +87,12 @@ def _values(statement: Statement, keys: Sequence[list[Any]], context: Values) ->
 
 
 async def lock_related(
-    connection: Connection, engine: Engine, context: Values, related: RelatedRow, row_id: Any, strength: LockStrength
+    connection: PostgresConnection,
+    engine: Engine,
+    context: Values,
+    related: RelatedRow,
+    row_id: Any,
+    strength: LockStrength,
 ) -> Any:
     """Lock the related row of a to-one, and return its id. Return None if there is none. The row that the path names is
     locked too, so that the relationship cannot change any more. row_id: the id of this row. strength: of the lock on

@@ -34,7 +34,7 @@ from server.errors import NotWritten
 from server.execution.arguments import Arguments
 from server.execution.refusals import not_written
 from server.execution.writes.locks import fetch_only
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 
 
 class WrittenRow(msgspec.Struct, frozen=True):
@@ -151,7 +151,7 @@ def _read_only(expected: Expected, write: PlannedWrite) -> ApiError:
 
 
 async def decide(
-    connection: Connection, write: PlannedWrite, statements: WriteStatements, sent: Arguments, row: Row | None
+    connection: PostgresConnection, write: PlannedWrite, statements: WriteStatements, sent: Arguments, row: Row | None
 ) -> Outcome:
     """Return the outcome of a write whose statement returned this row."""
     if row is not None and row[0] is not None:

@@ -36,13 +36,13 @@ from server.execution.writes.outcomes import (
     check_row,
     decide,
 )
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 from server.postgres.rules import raise_rule
 from server.postgres.wire.pipeline import PipelinedStatement
 
 
 async def run_sequence(
-    connection: Connection,
+    connection: PostgresConnection,
     write: PlannedWrite,
     statements: WriteStatements,
     sent: Arguments,
@@ -75,7 +75,7 @@ class _Sequence:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: PostgresConnection,
         write: PlannedWrite,
         statements: WriteStatements,
         sent: Arguments,

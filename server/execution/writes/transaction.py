@@ -41,7 +41,7 @@ from server.execution.writes.hooks import Writing
 from server.execution.writes.locks import lock_related, lock_rows
 from server.execution.writes.outcomes import WrittenRow, written
 from server.execution.writes.sequence import run_sequence
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 from server.postgres.custom_code import custom_code
 from server.postgres.driver_errors import SAVEPOINT_GONE, unknown_character
 from server.postgres.rules import raise_rule
@@ -51,7 +51,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class Checked(msgspec.Struct, frozen=True):
+class RuleFault(msgspec.Struct, frozen=True):
     """What an error says of a written row that must not be as it is. pointer: to what has written it."""
 
     pointer: str
@@ -70,7 +70,7 @@ class Transaction:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: PostgresConnection,
         engine: Engine,
         context: Context,
         headers: Mapping[str, str],
@@ -381,20 +381,20 @@ def _wrong_values(plan: WritePlan) -> str:
     return f"You may not {plan.kind} this {plan.resource.type} with these values."
 
 
-def _checked(planned: Sequence[PlannedWrite], outcomes: Sequence[WrittenRow]) -> dict[Rows, dict[Any, Checked]]:
+def _checked(planned: Sequence[PlannedWrite], outcomes: Sequence[WrittenRow]) -> dict[Rows, dict[Any, RuleFault]]:
     """Return the ids of the written rows by the rows that they must be among."""
-    found: dict[Rows, dict[Any, Checked]] = {}
+    found: dict[Rows, dict[Any, RuleFault]] = {}
     for write, outcome in zip(planned, outcomes, strict=True):
         plan = write.plan
         if plan.checked is not None:
-            found.setdefault(plan.checked, {})[outcome.id] = Checked(write.pointer, _wrong_values(plan))
+            found.setdefault(plan.checked, {})[outcome.id] = RuleFault(write.pointer, _wrong_values(plan))
         owner = plan.owner
         if owner is not None and owner.checked is not None:
             detail = f"You may not update this {owner.resource.type} like this."
-            found.setdefault(owner.checked, {})[write.values[owner.slot]] = Checked(write.pointer, detail)
+            found.setdefault(owner.checked, {})[write.values[owner.slot]] = RuleFault(write.pointer, detail)
         for link, ids in outcome.related:
             assert link.checked is not None
             pointer, known = slot_pointer(write, link.slot), found.setdefault(link.checked, {})
             for one in ids:
-                known[one] = Checked(pointer, f"You may not update {link.target.type} {one} with these values.")
+                known[one] = RuleFault(pointer, f"You may not update {link.target.type} {one} with these values.")
     return found

@@ -29,7 +29,7 @@ from server.execution.writes.batches import Single, single_statement
 from server.execution.writes.outcomes import Missing, WrittenRow
 from server.execution.writes.reply import Reply
 from server.execution.writes.transaction import NotAllWritten, Transaction
-from server.postgres.connection import Connection, SendCheck, forget_pipelined
+from server.postgres.connection import PostgresConnection, SendCheck, forget_pipelined
 from server.postgres.database import Committed, Database
 from server.postgres.driver_errors import VIOLATED, PostgresMessage
 from server.preparing.writes import PreparedRows, PreparedWrite
@@ -55,10 +55,10 @@ class Client(Protocol):
 class Around(Protocol):
     """What belongs to a request besides its writes, in their transaction."""
 
-    async def begin(self, connection: Connection) -> None:
+    async def begin(self, connection: PostgresConnection) -> None:
         """Run before the first write. What this raises ends the transaction."""
 
-    async def end(self, connection: Connection, reply: Reply) -> None:
+    async def end(self, connection: PostgresConnection, reply: Reply) -> None:
         """Run after the last write, before the commit. reply: what the request is answered with. The same as for
         `begin`."""
 
@@ -78,19 +78,21 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
     reply: Callable[[Any], Awaitable[Reply]] | None = None
     committed: Committed | None = None
 
-    async def transact(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
+    async def transact(self, work: Callable[[PostgresConnection], Awaitable[Result]]) -> Result:
         """Run work that writes in a transaction, with what belongs around it, and commit it. Every transaction of a
         request is run by this function."""
         return await self.client.run(
             self.database.write(self._surrounded(work), committing=self.client.shield, committed=self.committed)
         )
 
-    def _surrounded(self, work: Callable[[Connection], Awaitable[Result]]) -> Callable[[Connection], Awaitable[Result]]:
+    def _surrounded(
+        self, work: Callable[[PostgresConnection], Awaitable[Result]]
+    ) -> Callable[[PostgresConnection], Awaitable[Result]]:
         around, reply = self.around, self.reply
         if around is None:
             return work
 
-        async def run(connection: Connection) -> Result:
+        async def run(connection: PostgresConnection) -> Result:
             assert reply is not None
             await around.begin(connection)
             result = await work(connection)
@@ -141,7 +143,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         bare = self.engine.encoders.bare(rows.plan.resource)
         created: Sequence[Row] = ()
 
-        async def run(connection: Connection) -> list[bytes]:
+        async def run(connection: PostgresConnection) -> list[bytes]:
             nonlocal created
             transaction = Transaction(connection, self.engine, self.context, self.headers)
             try:
@@ -184,7 +186,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
                 return None
             raise
 
-    async def _fetch_single(self, connection: Connection, single: Single, answer: Answer[Result]) -> Row | None:
+    async def _fetch_single(self, connection: PostgresConnection, single: Single, answer: Answer[Result]) -> Row | None:
         try:
             if single.before:
                 return await self._fetch_pipelined(connection, single, answer)
@@ -196,7 +198,9 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
                 return None
             raise_as(translate_write_error(error, single.writes[0], self.engine), error)
 
-    async def _fetch_pipelined(self, connection: Connection, single: Single, answer: Answer[Result]) -> Row | None:
+    async def _fetch_pipelined(
+        self, connection: PostgresConnection, single: Single, answer: Answer[Result]
+    ) -> Row | None:
         """Send all statements of a write together, with that of the answer."""
         read = answer.last
         # Before the first one is sent, because the driver ends a transaction when it asks for unknown types.
@@ -232,7 +236,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         look at the sent values first."""
         last: Transaction | None = None
 
-        async def run(connection: Connection) -> Result:
+        async def run(connection: PostgresConnection) -> Result:
             nonlocal last
             last = Transaction(connection, self.engine, self.context, self.headers, is_sequence_exhausted, checks_sent)
             answer.begin()

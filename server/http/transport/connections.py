@@ -22,7 +22,7 @@ from server.http.headers import Headers
 from server.http.request import UNIX, MakeRequest, Request
 from server.http.transport.answering import Exchange
 from server.http.transport.closings import Closings, Reason
-from server.http.transport.eviction import SETTLED_SECONDS, Group, Progress, decay_over
+from server.http.transport.eviction import SETTLED_SECONDS, EvictionGroup, Progress, decay_over
 from server.http.transport.http1 import ClientConnection, Peer
 from server.limits.balance import Balance
 from server.limits.per_worker import ConnectionLimits
@@ -63,7 +63,7 @@ FindHandler = Callable[[HTTPServerRequest], HTTPMessageDelegate]
 OnRefused = Callable[[HTTPStatus, str, float], None]
 
 
-class Member(Progress):
+class CountedConnection(Progress):
     """A connection with its progress. taken_at: when the client had last read MIN_READ_BYTES more. taken_bytes: how
     much of the answers it had read by then."""
 
@@ -117,8 +117,8 @@ class Server:
         self._is_trusted = is_trusted
         self._on_refused = on_refused
         self._closings = Closings() if closings is None else closings
-        self._all: Group[Member] = Group()
-        self._by_client: dict[str, Group[Member]] = {}
+        self._all: EvictionGroup[CountedConnection] = EvictionGroup()
+        self._by_client: dict[str, EvictionGroup[CountedConnection]] = {}
         self._checked_at = time.monotonic()
         self._slow_write_bytes = 0
         self._descriptor_logged_at = float("-inf")
@@ -198,7 +198,7 @@ class Server:
                 # The new connections need a turn of the loop to receive their first bytes.
                 return
 
-    def _take(self, accepted: socket.socket, address: Any, least: Member | None, now: float) -> bool:
+    def _take(self, accepted: socket.socket, address: Any, least: CountedConnection | None, now: float) -> bool:
         """Take over an accepted connection. Returns whether another one was evicted for it. least: the one to evict,
         if the client is not over its own limit."""
         is_unix = accepted.family == socket.AF_UNIX
@@ -216,7 +216,7 @@ class Server:
             self._evict(least, Reason.CONNECTIONS)
         accepted.setblocking(False)
         connection = ClientConnection(self, peer)
-        self._join(Member(connection, now))
+        self._join(CountedConnection(connection, now))
         loop = asyncio.get_running_loop()
         task = loop.create_task(loop.connect_accepted_socket(lambda: connection, accepted))
         self._tasks.add(task)
@@ -254,9 +254,9 @@ class Server:
 
     # called by connections
 
-    def _join(self, one: Member) -> None:
+    def _join(self, one: CountedConnection) -> None:
         self._all.add(one)
-        self._by_client.setdefault(one.client, Group()).add(one)
+        self._by_client.setdefault(one.client, EvictionGroup()).add(one)
         self._publish_count()
 
     def _publish_count(self) -> None:
@@ -359,7 +359,7 @@ class Server:
         before, self._excess = self._excess, 0 if self._balance is None else self._balance.excess
         self.shed_next = -(-min(before, self._excess) // SHED_FRACTION)
 
-    def _check(self, one: Member, now: float) -> int:
+    def _check(self, one: CountedConnection, now: float) -> int:
         """End the connection if it is over a time limit. Returns how many bytes its client has not read."""
         connection = one.connection
         unread = connection.unread_bytes
@@ -375,7 +375,7 @@ class Server:
             connection.close()
         return 0
 
-    def _check_reader(self, one: Member, unread: int, now: float) -> int:
+    def _check_reader(self, one: CountedConnection, unread: int, now: float) -> int:
         taken = one.connection.written_bytes - unread
         if taken - one.taken_bytes >= MIN_READ_BYTES:
             one.taken_bytes, one.taken_at = taken, now
@@ -385,7 +385,7 @@ class Server:
             return 0
         return unread
 
-    def _evict(self, one: Member, reason: Reason) -> None:
+    def _evict(self, one: CountedConnection, reason: Reason) -> None:
         """End a connection. It stops counting at once."""
         connection = one.connection
         self._closings.record(reason, one.client)

@@ -81,7 +81,7 @@ def decay_over(seconds: float) -> float:
 One = TypeVar("One", bound=Progress)
 
 
-class Group(Generic[One]):
+class EvictionGroup(Generic[One]):
     """Connections of which one may be evicted: all of a worker, or those of one client."""
 
     def __init__(self) -> None:

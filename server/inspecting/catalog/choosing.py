@@ -15,7 +15,7 @@ import msgspec
 
 from querybuild.declarations.terms import quote_ident
 from querybuild.errors import nearest, quoted
-from server.inspecting.catalog.model import Database, LeftOut
+from server.inspecting.catalog.model import InspectedDatabase, LeftOut
 
 MIGRATION_TABLES = frozenset(
     {
@@ -72,7 +72,7 @@ class Choice(msgspec.Struct, frozen=True):
         """Return whether a schema is looked at."""
         return not self.schemas or schema in self.schemas
 
-    def unknown(self, database: Database) -> list[str]:
+    def unknown(self, database: InspectedDatabase) -> list[str]:
         """Return a message for each name that fits no table and no function, with the nearest name. Patterns with
         wildcards may fit none."""
         functions = database.function_names

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import asyncpg
 
 from querybuild.declarations.terms import quote_ident
-from server.inspecting.catalog.model import Table
+from server.inspecting.catalog.model import InspectedTable
 from server.schema.live_statements import is_gone
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
@@ -37,12 +37,12 @@ class Looks:
         self._show = show
         self._count = 0
 
-    def begin(self, table: Table) -> None:
+    def begin(self, table: InspectedTable) -> None:
         """Show which table is looked at."""
         self._count += 1
         self._show(f"looking for the keys of {table.full_name}, {self._count} of {self._total}")
 
-    async def key(self, table: Table, columns: tuple[str, ...]) -> Found:
+    async def key(self, table: InspectedTable, columns: tuple[str, ...]) -> Found:
         """Return whether no two rows have the same values in these columns, and none has a null in them."""
         key, name = ", ".join(map(quote_ident, columns)), _name(table)
         nulls = " OR ".join(f"bool_or({quote_ident(column)} IS NULL)" for column in columns)
@@ -52,7 +52,7 @@ class Looks:
         results: dict[int, Found] = {0: "empty", 1: "unique", 2: "repeated"}
         return results[found] if isinstance(found, int) else found
 
-    async def has_rows(self, table: Table) -> bool:
+    async def has_rows(self, table: InspectedTable) -> bool:
         """Return whether a table has rows. False if this is not known."""
         return await self._look(f"SELECT 1 FROM {_name(table)} LIMIT 1") == 1
 
@@ -73,5 +73,5 @@ class Looks:
         return found or 0
 
 
-def _name(table: Table) -> str:
+def _name(table: InspectedTable) -> str:
     return f"{quote_ident(table.schema)}.{quote_ident(table.name)}"

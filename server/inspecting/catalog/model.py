@@ -44,7 +44,7 @@ class Type(msgspec.Struct, frozen=True):
     fields: tuple[tuple[str, Type], ...] = ()
 
 
-class Column(msgspec.Struct, frozen=True, kw_only=True):
+class InspectedColumn(msgspec.Struct, frozen=True, kw_only=True):
     """A column of a table or view.
 
     is_generated: GENERATED ALWAYS, so it cannot be written. is_computed: computed by a view. has_default: also an
@@ -106,7 +106,7 @@ class Trigger(msgspec.Struct, frozen=True):
     arguments: str
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True):
+class InspectedTable(msgspec.Struct, frozen=True, kw_only=True):
     """A table, view, materialized view or foreign table, and what the role may do with it.
 
     role: the user of the connection. kind: pg_class.relkind.
@@ -127,7 +127,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     is_default: bool
     comment: str
-    columns: tuple[Column, ...]
+    columns: tuple[InspectedColumn, ...]
     primary_key: tuple[str, ...]
     unique: tuple[tuple[str, ...], ...]
     foreign_keys: tuple[ForeignKey, ...]
@@ -178,7 +178,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
             for trigger in self.triggers
         )
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> InspectedColumn:
         """Return the column with this name. Raises StopIteration if there is none."""
         return next(column for column in self.columns if column.name == name)
 
@@ -242,12 +242,12 @@ class LeftOut(msgspec.Struct, frozen=True):
     kind: str = ""
 
 
-class Database(msgspec.Struct, frozen=True):
+class InspectedDatabase(msgspec.Struct, frozen=True):
     """The tables and functions of a database, sorted by name. left_out: those that are not inspected. names: schema and
     name of each table, also of schemas that are not looked at. function_names: the same of functions, whose names end
     in `()`. full_names: of each table, by oid."""
 
-    tables: tuple[Table, ...]
+    tables: tuple[InspectedTable, ...]
     left_out: tuple[LeftOut, ...]
     names: tuple[tuple[str, str], ...] = ()
     routines: tuple[Routine, ...] = ()

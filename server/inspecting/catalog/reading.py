@@ -21,11 +21,11 @@ from server.inspecting.catalog.model import (
     UNSUPPORTED,
     UPDATE,
     Check,
-    Column,
-    Database,
     ForeignKey,
+    InspectedColumn,
+    InspectedDatabase,
+    InspectedTable,
     LeftOut,
-    Table,
     Trigger,
     Type,
 )
@@ -173,7 +173,7 @@ WHERE r.ev_class = ANY($1::oid[]) AND r.rulename = '_RETURN'
 _TRIGGER_EVENTS = {4: INSERT, 8: DELETE, 16: UPDATE}
 
 
-async def read_database(connection: Connection, choice: Choice, roles: Sequence[str] = ()) -> Database:
+async def read_database(connection: Connection, choice: Choice, roles: Sequence[str] = ()) -> InspectedDatabase:
     """Read the tables of the choice. roles: one of them must be able to use the schema of a table, instead of the
     server's own. Raises asyncpg's errors."""
     rows = [dict(row) for row in await connection.fetch(_TABLES)]
@@ -195,7 +195,7 @@ async def read_database(connection: Connection, choice: Choice, roles: Sequence[
     names = tuple([(row["schema"], row["name"]) for row in rows])
     full_names = {row["oid"]: full_name_of(row) for row in rows}
     tables = tuple([_table(row, facts[row["oid"]]) for row in kept])
-    return Database(tables, tuple(left_out), names, full_names=full_names)
+    return InspectedDatabase(tables, tuple(left_out), names, full_names=full_names)
 
 
 _Facts = dict[str, list[Any]]
@@ -234,11 +234,11 @@ async def _facts(connection: Connection, oids: list[int], views: list[int]) -> M
     return facts
 
 
-def _table(row: Mapping[str, Any], facts: _Facts) -> Table:
+def _table(row: Mapping[str, Any], facts: _Facts) -> InspectedTable:
     primary = facts["primary"][0] if facts["primary"] else ()
     # The unique indexes of a table with inheriting tables do not cover the rows of these.
     unique = () if row["has_children"] else (*facts["primary"], *facts["unique"])
-    return Table(
+    return InspectedTable(
         columns=tuple(facts["columns"]),
         primary_key=primary,
         unique=unique,
@@ -260,14 +260,14 @@ def _table(row: Mapping[str, Any], facts: _Facts) -> Table:
 
 def _column(
     row: asyncpg.Record, types: Mapping[int, Type], denied: tuple[str, ...], origin: tuple[int, int] | None
-) -> Column:
+) -> InspectedColumn:
     given = types[row["type"]]
     modifier = given.modifier if given.domains else row["modifier"]
     names = (
         *("name", "number", "is_not_null", "has_default", "is_generated", "is_computed", "is_deterministic"),
         *("dimensions", "comment"),
     )
-    return Column(
+    return InspectedColumn(
         type=_replaced(given, modifier, row["shown"]),
         denied_sequences=denied,
         origin=origin,

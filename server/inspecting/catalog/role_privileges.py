@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import asyncpg
 import msgspec
 
-from server.inspecting.catalog.model import Column, Database, Table
+from server.inspecting.catalog.model import InspectedColumn, InspectedDatabase, InspectedTable
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
@@ -45,7 +45,9 @@ async def usable_schemas(connection: Connection, roles: Sequence[str]) -> set[st
     return {row["name"] for row in await connection.fetch(_SCHEMAS, roles)}
 
 
-async def with_privileges_of(connection: Connection, database: Database, roles: Sequence[str]) -> Database:
+async def with_privileges_of(
+    connection: Connection, database: InspectedDatabase, roles: Sequence[str]
+) -> InspectedDatabase:
     """Return the database with what one of the roles may do. A resource is read by one role, so the readable columns of
     a table are those of the role that may read most of them."""
     oids = [table.oid for table in database.tables]
@@ -60,7 +62,7 @@ async def with_privileges_of(connection: Connection, database: Database, roles: 
     return msgspec.structs.replace(database, tables=tuple(changed))
 
 
-def _changed(table: Table, row: asyncpg.Record, rows: Sequence[asyncpg.Record]) -> Table:
+def _changed(table: InspectedTable, row: asyncpg.Record, rows: Sequence[asyncpg.Record]) -> InspectedTable:
     readable: dict[str, set[str]] = {one["role"]: set() for one in rows}
     for one in rows:
         if one["may_select"]:
@@ -80,7 +82,7 @@ def _named(rows: Iterable[asyncpg.Record], privilege: str) -> set[str]:
     return {row["name"] for row in rows if row[privilege]}
 
 
-def _with(column: Column, shown: set[str], inserted: set[str], updated: set[str]) -> Column:
+def _with(column: InspectedColumn, shown: set[str], inserted: set[str], updated: set[str]) -> InspectedColumn:
     name = column.name
     return msgspec.structs.replace(
         column,

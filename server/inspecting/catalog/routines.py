@@ -14,7 +14,7 @@ import asyncpg
 import msgspec
 
 from server.inspecting.catalog.choosing import Choice
-from server.inspecting.catalog.model import Argument, Database, LeftOut, Routine, Type
+from server.inspecting.catalog.model import Argument, InspectedDatabase, LeftOut, Routine, Type
 from server.inspecting.catalog.reading import read_types
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
@@ -57,7 +57,7 @@ _VALUES = ("void", "record")
 """Pseudo-types that a call returns. Besides these, the polymorphic ones: `anyelement`."""
 
 
-async def with_routines(connection: Connection, choice: Choice, database: Database) -> Database:
+async def with_routines(connection: Connection, choice: Choice, database: InspectedDatabase) -> InspectedDatabase:
     """Return the database with the functions of the choice. Raises asyncpg's errors."""
     kept: list[asyncpg.Record] = []
     names: dict[tuple[str, str], None] = {}

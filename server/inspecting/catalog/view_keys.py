@@ -14,7 +14,7 @@ import asyncpg
 import msgspec
 
 from server.inspecting.catalog.looking import Found, Looks, Show
-from server.inspecting.catalog.model import VIEWS, Column, Database, ForeignKey, Table, Type
+from server.inspecting.catalog.model import VIEWS, ForeignKey, InspectedColumn, InspectedDatabase, InspectedTable, Type
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
@@ -23,12 +23,12 @@ _MOMENTS = {"timestamp", "timestamptz"}
 
 async def with_view_keys(
     connection: Connection,
-    database: Database,
+    database: InspectedDatabase,
     is_id: Callable[[Type], bool],
     hinted: Container[str] = frozenset(),
     seconds: float = 30.0,
     show: Show = lambda _: None,
-) -> Database:
+) -> InspectedDatabase:
     """Return the database with the keys of its views, of partitioned tables whose primary key is no id, and of tables
     with inheriting tables. Reads rows of those whose keys no constraint guarantees.
 
@@ -53,11 +53,11 @@ async def with_view_keys(
     return msgspec.structs.replace(database, tables=tuple([by_oid[table.oid] for table in database.tables]))
 
 
-def _is_uncertain(table: Table) -> bool:
+def _is_uncertain(table: InspectedTable) -> bool:
     return (table.kind in VIEWS and not table.shows_rows_once) or table.kind == "p" or table.has_children
 
 
-def _with_found(table: Table, columns: tuple[str, ...], found: Found) -> Table:
+def _with_found(table: InspectedTable, columns: tuple[str, ...], found: Found) -> InspectedTable:
     """Return the table with what its rows say about a key."""
     if found == "unique":
         return msgspec.structs.replace(table, shown_key=columns)
@@ -67,8 +67,13 @@ def _with_found(table: Table, columns: tuple[str, ...], found: Found) -> Table:
 
 
 async def _with_key(
-    looks: Looks, table: Table, by_oid: dict[int, Table], is_id: Callable[[Type], bool], *, is_hinted: bool
-) -> Table:
+    looks: Looks,
+    table: InspectedTable,
+    by_oid: dict[int, InspectedTable],
+    is_id: Callable[[Type], bool],
+    *,
+    is_hinted: bool,
+) -> InspectedTable:
     shown = _shown(table, by_oid)
     table = msgspec.structs.replace(
         table,
@@ -93,7 +98,7 @@ async def _with_key(
     return table
 
 
-async def _with_part_of_key(looks: Looks, table: Table, is_id: Callable[[Type], bool]) -> Table:
+async def _with_part_of_key(looks: Looks, table: InspectedTable, is_id: Callable[[Type], bool]) -> InspectedTable:
     """Return a partitioned table with the part of its primary key that is unique by itself. The other parts are in the
     key because PostgreSQL has no unique index without the partition key."""
     parts = [table.column(name) for name in table.primary_key]
@@ -110,7 +115,7 @@ _Shown = dict[int, dict[str, str]]
 """By the oid of a table, the column of the view that shows each column."""
 
 
-def _shown(table: Table, by_oid: dict[int, Table]) -> _Shown:
+def _shown(table: InspectedTable, by_oid: dict[int, InspectedTable]) -> _Shown:
     shown: _Shown = {}
     for column in table.columns:
         found = _table_column(column.origin, by_oid)
@@ -119,7 +124,9 @@ def _shown(table: Table, by_oid: dict[int, Table]) -> _Shown:
     return shown
 
 
-def _as_shown(table: Table, column: Column, by_oid: dict[int, Table], shown: _Shown) -> Column:
+def _as_shown(
+    table: InspectedTable, column: InspectedColumn, by_oid: dict[int, InspectedTable], shown: _Shown
+) -> InspectedColumn:
     """Return the column of a view that can be written, with what its table says of it. If the view shows a column
     twice, only the first one is written: PostgreSQL refuses a statement that writes both."""
     found = _table_column(column.origin, by_oid) if table.shows_rows_once else None
@@ -137,7 +144,7 @@ def _as_shown(table: Table, column: Column, by_oid: dict[int, Table], shown: _Sh
     )
 
 
-def _is_plain(table: Table, origin: tuple[int, int] | None, by_oid: dict[int, Table]) -> bool:
+def _is_plain(table: InspectedTable, origin: tuple[int, int] | None, by_oid: dict[int, InspectedTable]) -> bool:
     """Return whether a view, and each view that it shows, is written without rules and triggers of its own."""
     while table.is_plain and origin is not None:
         table = by_oid[origin[0]]
@@ -147,7 +154,7 @@ def _is_plain(table: Table, origin: tuple[int, int] | None, by_oid: dict[int, Ta
     return False
 
 
-def _foreign_keys(shown: _Shown, by_oid: dict[int, Table]) -> Iterator[ForeignKey]:
+def _foreign_keys(shown: _Shown, by_oid: dict[int, InspectedTable]) -> Iterator[ForeignKey]:
     """Yield the foreign keys of one column that the view shows. It may show a table twice, so that several columns need
     not be of one row."""
     for oid, columns in shown.items():
@@ -156,7 +163,7 @@ def _foreign_keys(shown: _Shown, by_oid: dict[int, Table]) -> Iterator[ForeignKe
                 yield ForeignKey(key.name, (columns[key.columns[0]],), key.target, key.references)
 
 
-def _candidates(shown: _Shown, by_oid: dict[int, Table]) -> Iterator[tuple[str, ...]]:
+def _candidates(shown: _Shown, by_oid: dict[int, InspectedTable]) -> Iterator[tuple[str, ...]]:
     """Yield the columns of the view that show the whole key of a table, in the order of the view's columns."""
     for oid, columns in shown.items():
         key = by_oid[oid].key
@@ -166,7 +173,7 @@ def _candidates(shown: _Shown, by_oid: dict[int, Table]) -> Iterator[tuple[str, 
 
 async def _grouped_candidates(
     looks: Looks,
-    table: Table,
+    table: InspectedTable,
     shown: _Shown,
     candidates: list[tuple[str, ...]],
     readable: set[str],
@@ -186,7 +193,9 @@ async def _grouped_candidates(
     return list(dict.fromkeys([*(keys if has_rows else ()), least, table.grouped, *candidates]))
 
 
-def _table_column(origin: tuple[int, int] | None, by_oid: dict[int, Table]) -> tuple[Table, str] | None:
+def _table_column(
+    origin: tuple[int, int] | None, by_oid: dict[int, InspectedTable]
+) -> tuple[InspectedTable, str] | None:
     """Follow a column of a view through other views to the table that has it. None if that is not inspected, or if a
     view shows itself, which CREATE OR REPLACE VIEW allows."""
     followed: set[tuple[int, int]] = set()

@@ -14,7 +14,7 @@ import asyncpg
 import msgspec
 
 from querybuild.declarations.terms import quote_ident
-from server.inspecting.catalog.model import DELETE, INSERT, UPDATE, Column, Database, Table
+from server.inspecting.catalog.model import DELETE, INSERT, UPDATE, InspectedColumn, InspectedDatabase, InspectedTable
 from server.schema.live_statements import Trial
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
@@ -23,7 +23,7 @@ _Write = tuple[int, int, tuple[str, ...]]
 """The oid of a view, the event and the columns that it writes."""
 
 
-async def with_rights_below(connection: Connection, database: Database) -> Database:
+async def with_rights_below(connection: Connection, database: InspectedDatabase) -> InspectedDatabase:
     """Return the database without the rights on views that the tables below them do not give."""
     views = {table.oid: table for table in database.tables if table.kind == "v"}
     denied = await _denied(connection, views, [write for view in views.values() for write in _writes(view)])
@@ -36,7 +36,7 @@ async def with_rights_below(connection: Connection, database: Database) -> Datab
     return msgspec.structs.replace(database, tables=tuple(changed))
 
 
-def _writes(view: Table) -> Iterator[_Write]:
+def _writes(view: InspectedTable) -> Iterator[_Write]:
     open_columns = [column for column in view.columns if column.may_select and not column.is_fixed]
     inserted = tuple([column.name for column in open_columns if column.may_insert])
     updated = tuple([column.name for column in open_columns if column.may_update])
@@ -48,7 +48,9 @@ def _writes(view: Table) -> Iterator[_Write]:
         yield view.oid, DELETE, ()
 
 
-async def _denied(connection: Connection, views: Mapping[int, Table], writes: Sequence[_Write]) -> list[_Write]:
+async def _denied(
+    connection: Connection, views: Mapping[int, InspectedTable], writes: Sequence[_Write]
+) -> list[_Write]:
     """Return the writes that a missing privilege prevents."""
     statements = {write: _sql(views[write[0]], write) for write in writes}
     denied = []
@@ -63,7 +65,7 @@ async def _denied(connection: Connection, views: Mapping[int, Table], writes: Se
     return denied
 
 
-def _sql(view: Table, write: _Write) -> str:
+def _sql(view: InspectedTable, write: _Write) -> str:
     _, event, names = write
     name, columns = f"{quote_ident(view.schema)}.{quote_ident(view.name)}", [quote_ident(one) for one in names]
     if event == DELETE:
@@ -73,7 +75,7 @@ def _sql(view: Table, write: _Write) -> str:
     return f"INSERT INTO {name} ({','.join(columns)}) SELECT {','.join(columns)} FROM {name}"
 
 
-def _without(view: Table, denied: set[tuple[int, str]]) -> Table:
+def _without(view: InspectedTable, denied: set[tuple[int, str]]) -> InspectedTable:
     """Return a view without rights. denied: events with the names of columns; a DELETE has none."""
     columns = tuple([_limited(column, denied) for column in view.columns])
     return msgspec.structs.replace(
@@ -84,7 +86,7 @@ def _without(view: Table, denied: set[tuple[int, str]]) -> Table:
     )
 
 
-def _limited(column: Column, denied: set[tuple[int, str]]) -> Column:
+def _limited(column: InspectedColumn, denied: set[tuple[int, str]]) -> InspectedColumn:
     may_insert = column.may_insert and (INSERT, column.name) not in denied
     may_update = column.may_update and (UPDATE, column.name) not in denied
     return msgspec.structs.replace(column, may_insert=may_insert, may_update=may_update)

@@ -12,7 +12,7 @@ from typing import Any
 
 from querybuild.declarations.resource import Attribute
 from querybuild.declarations.types import OPAQUE, ColumnType, enum
-from server.inspecting.catalog.model import Column, Table, Type
+from server.inspecting.catalog.model import InspectedColumn, InspectedTable, Type
 from server.inspecting.declaration.column_types import column_type_of
 from server.inspecting.declaration.conditions import Stated, stated
 from server.inspecting.inspected import Field
@@ -20,19 +20,19 @@ from server.inspecting.inspected import Field
 LONGEST_EXPRESSION = 200
 
 
-def must_be_sent(table: Table, column: Column) -> bool:
+def must_be_sent(table: InspectedTable, column: InspectedColumn) -> bool:
     """Return whether a new row needs a value for the column from the client."""
     has_value = column.has_default or column.is_fixed or is_filled(table, column)
     return column.is_not_null and not has_value
 
 
-def is_filled(table: Table, column: Column) -> bool:
+def is_filled(table: InspectedTable, column: InspectedColumn) -> bool:
     """Return whether something besides its own default sets the column: a trigger, or the table of a view."""
     return column.has_default_below or table.is_set_by_trigger(column.name)
 
 
 def attribute_field(
-    table: Table, column: Column, name: str, methods: frozenset[str], *, is_part: bool = False
+    table: InspectedTable, column: InspectedColumn, name: str, methods: frozenset[str], *, is_part: bool = False
 ) -> Field:
     """Return the attribute of a column. methods: those of its resource. is_part: whether it is part of the id."""
     column_type = column_type_of(column.type, column.dimensions)
@@ -59,7 +59,7 @@ def attribute_field(
     return Field(Attribute(name, column_type, **arguments), tuple(notes))
 
 
-def _rights(column: Column, column_type: ColumnType, methods: frozenset[str], is_part: bool) -> dict[str, Any]:
+def _rights(column: InspectedColumn, column_type: ColumnType, methods: frozenset[str], is_part: bool) -> dict[str, Any]:
     if column_type.is_read_only:
         return {}
     is_closed = {

@@ -15,7 +15,7 @@ from querybuild.declarations.id_types import NO_IDS
 from querybuild.declarations.resource import Id
 from querybuild.declarations.types import BIGINT, ColumnType
 from querybuild.errors import listed, nearest, quoted
-from server.inspecting.catalog.model import VIEWS, Table, Type
+from server.inspecting.catalog.model import VIEWS, InspectedTable, Type
 from server.inspecting.declaration.column_types import column_type_of
 from server.inspecting.hints import TableHints, quoted_key, quoted_text
 from server.schema.live_tables import RELATION_KINDS
@@ -40,13 +40,13 @@ class NoIdentity(msgspec.Struct, frozen=True):
     advice: str = ""
 
 
-def identity_of(table: Table, hints: TableHints) -> Identity | NoIdentity:
+def identity_of(table: InspectedTable, hints: TableHints) -> Identity | NoIdentity:
     """Return the id of a table, or the reason why it has none, with what would help."""
     found = _identity_of(table, hints)
     return NoIdentity(found) if isinstance(found, str) else found
 
 
-def _identity_of(table: Table, hints: TableHints) -> Identity | NoIdentity | str:
+def _identity_of(table: InspectedTable, hints: TableHints) -> Identity | NoIdentity | str:
     if not table.is_populated:
         return f"it has no rows yet: REFRESH MATERIALIZED VIEW {table.full_name}"
     columns = hints.id_columns or table.key
@@ -78,7 +78,7 @@ def is_id_type(found: Type) -> bool:
     return column_type_of(found).id_type is not NO_IDS and not (found.labels and found.domains)
 
 
-def _id(table: Table, columns: tuple[str, ...], types: list[ColumnType]) -> Id:
+def _id(table: InspectedTable, columns: tuple[str, ...], types: list[ColumnType]) -> Id:
     arguments: dict[str, Any] = {}
     if len(columns) > 1:
         arguments["columns"] = columns
@@ -91,7 +91,7 @@ def _id(table: Table, columns: tuple[str, ...], types: list[ColumnType]) -> Id:
     return Id(**arguments)
 
 
-def _is_enforced(table: Table, columns: tuple[str, ...]) -> bool:
+def _is_enforced(table: InspectedTable, columns: tuple[str, ...]) -> bool:
     """Return whether a constraint keeps these columns unique, of the table or of the one that a view shows."""
     if table.kind in VIEWS:
         return table.shows_rows_once and columns == table.shown_key
@@ -106,7 +106,7 @@ _UNKNOWN = {
 """Why the rows of a table say nothing about a key -> the reason."""
 
 
-def _no_key(table: Table) -> NoIdentity | str:
+def _no_key(table: InspectedTable) -> NoIdentity | str:
     if not table.columns:
         return "it has no columns"
     known = [column.name for column in table.columns if column.may_select and is_id_type(column.type)]
@@ -128,7 +128,7 @@ def _no_key(table: Table) -> NoIdentity | str:
     return NoIdentity(f"it has no key: {helping}, or name columns in the hints that are unique", advice)
 
 
-def _example(table: Table, left: Sequence[str], known: Sequence[str]) -> str:
+def _example(table: InspectedTable, left: Sequence[str], known: Sequence[str]) -> str:
     """Return the columns of a key that the rows may have, as TOML. left: the columns that can be an id and that are not
     known to be repeated. known: those that can be an id."""
     usual = ("id", f"{table.name}_id", f"{table.name.removesuffix('s')}_id")

@@ -12,7 +12,7 @@ import msgspec
 
 from querybuild.declarations.types import ColumnType
 from querybuild.errors import listed, quoted
-from server.inspecting.catalog.model import ForeignKey, Table
+from server.inspecting.catalog.model import ForeignKey, InspectedTable
 from server.inspecting.declaration.column_types import column_type_of
 from server.inspecting.declaration.identity import Identity
 from server.schema.comparing.keys import is_alike
@@ -21,17 +21,17 @@ from server.schema.comparing.keys import is_alike
 class Served(msgspec.Struct, frozen=True, eq=False):
     """A table that becomes a resource."""
 
-    table: Table
+    table: InspectedTable
     identity: Identity
     type: str
     path: str
 
 
-class Reference(msgspec.Struct, frozen=True, eq=False):
+class InspectedReference(msgspec.Struct, frozen=True, eq=False):
     """A foreign key to a resource. columns: in the order of references. references: the columns that it refers to, in
     the order of the id if they are the id."""
 
-    source: Table
+    source: InspectedTable
     key: ForeignKey
     target: Served
     columns: tuple[str, ...]
@@ -56,9 +56,9 @@ class Reference(msgspec.Struct, frozen=True, eq=False):
 class Ends(msgspec.Struct, frozen=True, eq=False):
     """The two keys of a link table."""
 
-    table: Table
-    one: Reference
-    other: Reference
+    table: InspectedTable
+    one: InspectedReference
+    other: InspectedReference
 
     @property
     def is_pure(self) -> bool:
@@ -66,9 +66,9 @@ class Ends(msgspec.Struct, frozen=True, eq=False):
         return {column.name for column in self.table.columns} == {*self.one.columns, *self.other.columns}
 
 
-def references_of(table: Table, served: Mapping[int, Served]) -> list[Reference]:
+def references_of(table: InspectedTable, served: Mapping[int, Served]) -> list[InspectedReference]:
     """Return the foreign keys of a table that can become relationships."""
-    found: dict[tuple[object, ...], Reference] = {}
+    found: dict[tuple[object, ...], InspectedReference] = {}
     for key in table.foreign_keys:
         target = served.get(key.target)
         if target is not None and _reason_against(table, key, target) is None:
@@ -78,14 +78,16 @@ def references_of(table: Table, served: Mapping[int, Served]) -> list[Reference]
     return sorted(found.values(), key=lambda one: (order[one.columns[0]], len(one.columns), one.key.name))
 
 
-def _reference(table: Table, key: ForeignKey, target: Served) -> Reference:
+def _reference(table: InspectedTable, key: ForeignKey, target: Served) -> InspectedReference:
     pairs = dict(zip(key.references, key.columns, strict=True))
     is_to_id = pairs.keys() == set(target.identity.columns)
     references = target.identity.columns if is_to_id else key.references
-    return Reference(table, key, target, tuple([pairs[name] for name in references]), references)
+    return InspectedReference(table, key, target, tuple([pairs[name] for name in references]), references)
 
 
-def unserved_keys(table: Table, served: Mapping[int, Served], names: Mapping[int, str]) -> Iterator[tuple[str, str]]:
+def unserved_keys(
+    table: InspectedTable, served: Mapping[int, Served], names: Mapping[int, str]
+) -> Iterator[tuple[str, str]]:
     """Yield the first column and a comment for each foreign key that cannot become a relationship. names: of tables, by
     oid."""
     for key in table.partial_keys:
@@ -103,7 +105,7 @@ def unserved_keys(table: Table, served: Mapping[int, Served], names: Mapping[int
             yield key.columns[0], f"{columns} refers to {target.table.full_name}: {reason}"
 
 
-def _reason_against(table: Table, key: ForeignKey, target: Served) -> str | None:
+def _reason_against(table: InspectedTable, key: ForeignKey, target: Served) -> str | None:
     """Return why a foreign key cannot become a relationship, with what would help."""
     known = {column.name: column for column in table.columns}
     if denied := [name for name in key.columns if not known[name].may_select]:
@@ -126,7 +128,7 @@ def _is_alike(name: str, referenced: ColumnType) -> bool:
     return name in referenced.sql_names or any(is_alike(name, other) for other in referenced.sql_names)
 
 
-def links_of(tables: Mapping[int, Table], served: Mapping[int, Served]) -> list[Ends]:
+def links_of(tables: Mapping[int, InspectedTable], served: Mapping[int, Served]) -> list[Ends]:
     """Return the link tables: they have two keys that are unique together, and not each by itself."""
     return [
         ends
@@ -135,7 +137,7 @@ def links_of(tables: Mapping[int, Table], served: Mapping[int, Served]) -> list[
     ]
 
 
-def _ends(table: Table, references: list[Reference]) -> Ends | None:
+def _ends(table: InspectedTable, references: list[InspectedReference]) -> Ends | None:
     references = [one for one in references if one.is_to_id and not one.is_unique]
     for index, one in enumerate(references):
         for other in references[index + 1 :]:

@@ -11,11 +11,11 @@ from typing import Any
 
 from querybuild.declarations.resource import RELATIONSHIP_METHODS, Link, Relationship, ToMany, ToOne
 from querybuild.errors import listed, quoted
-from server.inspecting.catalog.model import DELETE, INSERT, VIEWS, Column, Table
+from server.inspecting.catalog.model import DELETE, INSERT, VIEWS, InspectedColumn, InspectedTable
 from server.inspecting.declaration.attributes import must_be_sent
 from server.inspecting.declaration.names_taken import Names
 from server.inspecting.declaration.naming import plural, snake_case
-from server.inspecting.declaration.references import Ends, Reference, Served
+from server.inspecting.declaration.references import Ends, InspectedReference, Served
 
 READ_ONLY = frozenset({"read"})
 
@@ -27,7 +27,7 @@ Methods = Mapping[int, frozenset[str]]
 """The methods of each resource, by the oid of its table."""
 
 
-def stem_of(reference: Reference) -> str:
+def stem_of(reference: InspectedReference) -> str:
     """Return the name of a key without what it refers to: `customer` for `customer_id`. A key of several columns has
     the name of the only one that is called otherwise than what it refers to, or else of its target."""
     pairs = list(zip(reference.columns, reference.references, strict=True))
@@ -50,7 +50,7 @@ def stem_of(reference: Reference) -> str:
     return name
 
 
-def to_one(reference: Reference, own: Served, names: Names, methods: Methods) -> ToOne:
+def to_one(reference: InspectedReference, own: Served, names: Names, methods: Methods) -> ToOne:
     """Return the relationship of a key in the resource's own row."""
     stem, target = stem_of(reference), reference.target
     column = reference.columns[0] if len(reference.columns) == 1 else ""
@@ -83,7 +83,7 @@ def to_one(reference: Reference, own: Served, names: Names, methods: Methods) ->
     return ToOne(name, target.type, **arguments)
 
 
-def _ways(columns: Iterable[Column], own: Served) -> tuple[bool, bool]:
+def _ways(columns: Iterable[InspectedColumn], own: Served) -> tuple[bool, bool]:
     """Return whether a create, and whether an update, may write the columns of a key. The id is not written, but the
     parts of one are, by a create."""
     is_free = not any(column.is_fixed for column in columns)
@@ -93,7 +93,12 @@ def _ways(columns: Iterable[Column], own: Served) -> tuple[bool, bool]:
 
 
 def reverse(
-    reference: Reference, source: Served, own_names: tuple[str, str], is_only: bool, names: Names, methods: Methods
+    reference: InspectedReference,
+    source: Served,
+    own_names: tuple[str, str],
+    is_only: bool,
+    names: Names,
+    methods: Methods,
 ) -> Relationship:
     """Return the relationship at the other side of a key. own_names: the name of the relationship at its own side, and
     that without hints. is_only: whether no other key of that table refers to this one."""
@@ -121,7 +126,7 @@ def reverse(
     return make(name, source.type, **arguments)
 
 
-def _reverse_names(reference: Reference, source: Served, to_one_name: str, is_only: bool) -> tuple[str, ...]:
+def _reverse_names(reference: InspectedReference, source: Served, to_one_name: str, is_only: bool) -> tuple[str, ...]:
     target = reference.target
     what = source.type if reference.is_unique else plural(source.type)
     # The whole name is unique if the short one is not.
@@ -143,7 +148,7 @@ def _short(what: str, to_one_name: str) -> str:
     return f"{what}_by_{by}"
 
 
-def through(ends: Ends, own: Reference, other: Reference, names: Names, methods: Methods) -> ToMany:
+def through(ends: Ends, own: InspectedReference, other: InspectedReference, names: Names, methods: Methods) -> ToMany:
     """Return the many-to-many relationship of a link table, from one of its ends."""
     many = plural(other.target.type)
     link_name = plural(snake_case(ends.table.name))
@@ -167,7 +172,7 @@ def _is_changed(one: Served, methods: Methods) -> bool:
     return bool(methods[one.table.oid] & {"create", "update"})
 
 
-def _is_denied(table: Table) -> bool:
+def _is_denied(table: InspectedTable) -> bool:
     """Return whether a missing privilege keeps links of the rows of a table from being written. Rows of views are not
     always locked."""
     return table.kind not in VIEWS and not table.may_lock

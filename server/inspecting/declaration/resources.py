@@ -14,13 +14,28 @@ import msgspec
 from querybuild.declarations.resource import RESOURCE_METHODS, Attribute, Resource
 from querybuild.declarations.terms import quote_ident
 from querybuild.errors import listed, quoted
-from server.inspecting.catalog.model import DELETE, INSERT, UPDATE, VIEWS, Column, Database, Table
+from server.inspecting.catalog.model import (
+    DELETE,
+    INSERT,
+    UPDATE,
+    VIEWS,
+    InspectedColumn,
+    InspectedDatabase,
+    InspectedTable,
+)
 from server.inspecting.declaration.attributes import attribute_field, is_filled, must_be_sent, one_line
 from server.inspecting.declaration.column_types import column_type_of
 from server.inspecting.declaration.identity import Identity, NoIdentity, identity_of
 from server.inspecting.declaration.names_taken import Names
 from server.inspecting.declaration.naming import path_of, plural, singular, snake_case
-from server.inspecting.declaration.references import Ends, Reference, Served, links_of, references_of, unserved_keys
+from server.inspecting.declaration.references import (
+    Ends,
+    InspectedReference,
+    Served,
+    links_of,
+    references_of,
+    unserved_keys,
+)
 from server.inspecting.declaration.relationships import Methods, reverse, through, to_one
 from server.inspecting.hints import Hints
 from server.inspecting.inspected import Field, Inspected, Inspection, NotServed
@@ -32,14 +47,14 @@ class _Known(msgspec.Struct, frozen=True, eq=False):
 
     served: Mapping[int, Served]
     names: Mapping[int, str]
-    references: Mapping[int, list[Reference]]
-    reverse: Mapping[int, list[Reference]]
+    references: Mapping[int, list[InspectedReference]]
+    reverse: Mapping[int, list[InspectedReference]]
     links: list[Ends]
     methods: Methods
     hints: Hints
 
 
-def declare(database: Database, hints: Hints) -> Inspection:
+def declare(database: InspectedDatabase, hints: Hints) -> Inspection:
     """Make the declarations of a database."""
     tables = {table.oid: table for table in database.tables}
     identities = {table.oid: identity_of(table, hints.of(table)) for table in database.tables}
@@ -73,7 +88,7 @@ def declare(database: Database, hints: Hints) -> Inspection:
 
 
 def _served(
-    tables: Mapping[int, Table], identities: Mapping[int, Identity | NoIdentity], hints: Hints
+    tables: Mapping[int, InspectedTable], identities: Mapping[int, Identity | NoIdentity], hints: Hints
 ) -> dict[int, Served]:
     """Return the tables that become resources, with their types and paths."""
     ids = {oid: one for oid, one in identities.items() if isinstance(one, Identity)}
@@ -111,11 +126,11 @@ def _without(name: str, prefixes: Sequence[str]) -> str:
     return name.removeprefix(longest)
 
 
-def _wanted_path(table: Table, type_name: str, hints: Hints) -> str:
+def _wanted_path(table: InspectedTable, type_name: str, hints: Hints) -> str:
     return hints.of(table).path or path_of(plural(type_name))
 
 
-def _free_type(table: Table, base: str, count: Counter[str], taken: set[str]) -> str:
+def _free_type(table: InspectedTable, base: str, count: Counter[str], taken: set[str]) -> str:
     """Return the type of a table. Tables of equal names in several schemas get the names of these schemas, except the
     one in `public`."""
     one, schema = singular(base), snake_case(table.schema) or "schema"
@@ -149,7 +164,7 @@ def _remarks(served: Mapping[int, Served], hints: Hints) -> list[str]:
 
 def _known(names: Mapping[int, str], served: Mapping[int, Served], links: list[Ends], hints: Hints) -> _Known:
     references = {oid: references_of(one.table, served) for oid, one in served.items()}
-    by_target: defaultdict[int, list[Reference]] = defaultdict(list)
+    by_target: defaultdict[int, list[InspectedReference]] = defaultdict(list)
     for found in references.values():
         for one in found:
             # Related resources need an index over the key, which a view has only by chance.
@@ -164,7 +179,7 @@ def _all_inspected(known: _Known, names: Mapping[int, Names]) -> list[Inspected]
     fields: defaultdict[int, list[Field]] = defaultdict(list)
     for oid, one in known.served.items():
         fields[oid] += _attributes(one, known, names[oid])
-    to_one_names: dict[Reference, tuple[str, str]] = {}
+    to_one_names: dict[InspectedReference, tuple[str, str]] = {}
     for oid, one in known.served.items():
         for reference in known.references[oid]:
             made = to_one(reference, one, names[oid], known.methods)
@@ -198,7 +213,9 @@ def _attributes(one: Served, known: _Known, names: Names) -> list[Field]:
     ]
 
 
-def _other_sides(oid: int, known: _Known, names: Names, to_one_names: Mapping[Reference, tuple[str, str]]) -> list[Any]:
+def _other_sides(
+    oid: int, known: _Known, names: Names, to_one_names: Mapping[InspectedReference, tuple[str, str]]
+) -> list[Any]:
     count = Counter(reference.source.oid for reference in known.reverse.get(oid, ()))
     made: list[Any] = []
     for reference in sorted(known.reverse.get(oid, ()), key=lambda one: to_one_names[one][0] != one.target.type):
@@ -239,7 +256,7 @@ def _inspected(one: Served, fields: tuple[Field, ...], known: _Known) -> Inspect
     return Inspected(table, resource, fields, (*notes, *_table_notes(table)), tuple(unstated))
 
 
-def _table_notes(table: Table) -> list[str]:
+def _table_notes(table: InspectedTable) -> list[str]:
     """Return the comments about a table's behaviour that its declaration does not state."""
     notes = [f"CHECK {one_line(check.expression)}" for check in table.checks if len(check.columns) != 1]
     notes += [
@@ -292,14 +309,14 @@ def _reason_against_create(one: Served) -> str:
     return ""
 
 
-def _may_send(one: Served, column: Column) -> bool:
+def _may_send(one: Served, column: InspectedColumn) -> bool:
     """Return whether a POST may contain the value of a column."""
     is_open = column.may_insert and column.may_select and not column.is_fixed
     is_free = one.identity.is_composite or column.name not in one.identity.columns
     return is_open and is_free and not column_type_of(column.type, column.dimensions).is_read_only
 
 
-def _is_chosen(table: Table, name: str) -> bool:
+def _is_chosen(table: InspectedTable, name: str) -> bool:
     """Return whether clients have to choose the value of an id column."""
     column = table.column(name)
     return not (column.has_default or column.is_fixed or is_filled(table, column))

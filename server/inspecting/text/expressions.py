@@ -16,7 +16,7 @@ WIDTH = 88
 INDENT = "    "
 
 
-class Call(msgspec.Struct, frozen=True):
+class FunctionCall(msgspec.Struct, frozen=True):
     """A call, a tuple or a list. open, close: such as `Attribute(` and `)`. parts: keyword (or nothing) and value.
     notes: the comments above each part. is_broken: whether it always has one part a line."""
 
@@ -33,12 +33,12 @@ class Text(msgspec.Struct, frozen=True):
     text: str
 
 
-Expression = str | Call | Text
+Expression = str | FunctionCall | Text
 
 
-def call(name: str, *parts: tuple[str, Expression]) -> Call:
+def call(name: str, *parts: tuple[str, Expression]) -> FunctionCall:
     """Return a call. parts: keyword, or an empty text, and value."""
-    return Call(f"{name}(", ")", parts)
+    return FunctionCall(f"{name}(", ")", parts)
 
 
 def literal(text: str) -> str:
@@ -80,7 +80,7 @@ def lines_of(expression: Expression, start: str, end: str, indent: str = "") -> 
 
 
 def _must_break(expression: Expression) -> bool:
-    if not isinstance(expression, Call):
+    if not isinstance(expression, FunctionCall):
         return False
     # Ruff joins a tuple of one, whatever its comma.
     is_broken = expression.is_broken and len(expression.parts) > 1

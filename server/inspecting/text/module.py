@@ -33,8 +33,8 @@ from server.inspecting.declaration.column_types import constants
 from server.inspecting.declaration.naming import constant_of
 from server.inspecting.inspected import Inspected, InspectedFunction, Inspection, NotServed
 from server.inspecting.text.expressions import (
-    Call,
     Expression,
+    FunctionCall,
     Text,
     call,
     comment,
@@ -71,7 +71,7 @@ def python_module(inspection: Inspection, database: str) -> str:
     for made in inspection.functions:
         names.append(constant_of(made.function.route_path.strip("/"), {*_TAKEN, *names}, "_FUNCTION"))
         body += ["", *writer.function(made, names[-1])]
-    listed = Call("[", "]", tuple([("", name) for name in names]), is_broken=True)
+    listed = FunctionCall("[", "]", tuple([("", name) for name in names]), is_broken=True)
     body += ["", *lines_of(listed, "RESOURCES = ", "")]
     for title, others in (("Not served", inspection.not_served), ("Functions without a route", inspection.not_called)):
         body += ["", f"# {title}:"] if others else []
@@ -128,11 +128,11 @@ class _Writer:
         for keyword, value in written.parts:
             if keyword in ("attributes", "relationships"):
                 fields = getattr(one.resource, keyword)
-                assert isinstance(value, Call)
+                assert isinstance(value, FunctionCall)
                 about = tuple([notes[field.name] for field in fields])
-                value = Call("(", ")", value.parts, about, is_broken=True)
+                value = FunctionCall("(", ")", value.parts, about, is_broken=True)
             parts.append((keyword, value))
-        whole = Call(written.open, written.close, tuple(parts), is_broken=True)
+        whole = FunctionCall(written.open, written.close, tuple(parts), is_broken=True)
         return [*lines, *lines_of(whole, f"{name} = ", "")]
 
     def function(self, one: InspectedFunction, name: str) -> list[str]:
@@ -143,13 +143,15 @@ class _Writer:
         parts = [
             (
                 keyword,
-                Call("(", ")", value.parts, about) if keyword == "arguments" and isinstance(value, Call) else value,
+                FunctionCall("(", ")", value.parts, about)
+                if keyword == "arguments" and isinstance(value, FunctionCall)
+                else value,
             )
             for keyword, value in written.parts
         ]
-        return [*lines, *lines_of(Call(written.open, written.close, tuple(parts)), f"{name} = ", "")]
+        return [*lines, *lines_of(FunctionCall(written.open, written.close, tuple(parts)), f"{name} = ", "")]
 
-    def struct(self, value: msgspec.Struct) -> Call:
+    def struct(self, value: msgspec.Struct) -> FunctionCall:
         """Return the call that makes a declaration."""
         kind = type(value)
         self.used.add(kind.__name__)
@@ -186,7 +188,7 @@ class _Writer:
             case frozenset():
                 return self.methods(value)
             case tuple():
-                return Call("(", ")", tuple([("", self.value(one)) for one in value]))
+                return FunctionCall("(", ")", tuple([("", self.value(one)) for one in value]))
             case str() if name == "description":
                 return Text(value)
             case str():

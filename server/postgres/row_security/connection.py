@@ -17,7 +17,7 @@ from typing import Any
 from asyncpg import exceptions as pg
 
 from server.errors import causes
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 from server.postgres.pooler import PooledConnection
 from server.postgres.row_security.roles import SET_ROLE, RequestRole
 from server.postgres.wire.pipeline import PipelinedStatement, execute_messages, parse_message
@@ -31,7 +31,7 @@ class RoleRefused(RuntimeError):
     """PostgreSQL does not give the role to this server: it was dropped or revoked after the start."""
 
 
-class RoleConnection(Connection):
+class RoleConnection(PostgresConnection):
     """A connection that runs statements with the role of a request.
 
     _role: that of statements outside of an explicit transaction. _set_role: the last statement that has set it."""

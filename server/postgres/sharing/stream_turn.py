@@ -8,7 +8,7 @@ from __future__ import annotations
 from server.errors import Busy, TooManyStreams
 from server.observing import metrics
 from server.observing.telemetry import Telemetry
-from server.postgres.connection import Connection
+from server.postgres.connection import PostgresConnection
 from server.postgres.pooler import milliseconds
 from server.postgres.sharing.stream_slots import Reader, StreamSlots
 
@@ -39,7 +39,7 @@ class StreamTurn:
         self._telemetry = telemetry
         self._limits = {"idle_in_transaction_session_timeout": stream_seconds, "statement_timeout": timeout_seconds}
 
-    async def begin(self, connection: Connection) -> None:
+    async def begin(self, connection: PostgresConnection) -> None:
         """Take a slot, and let the transaction take as long as its client. Raises NoSnapshot, NoFreeSlot."""
         self.is_long = True
         if not self.is_snapshot:

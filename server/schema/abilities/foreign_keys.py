@@ -16,7 +16,7 @@ import msgspec
 
 from querybuild.declarations.resource import Relationship, Resource, ToOne, own_key_of, referenced_key
 from server.schema.comparing.keys import with_relationships
-from server.schema.live_tables import FoundTables, QualifiedName, Table
+from server.schema.live_tables import FoundTables, LiveTable, QualifiedName
 from server.schema.live_views import ShownColumns
 
 # PostgreSQL 18 has foreign keys that are NOT ENFORCED. The key to a partitioned table also stands there for each of its
@@ -82,7 +82,7 @@ async def with_foreign_keys(
 
 
 def _leading(
-    own: ToOne, target: Resource, table: Table, theirs: Table, keys: _ForeignKeys, shown: ShownColumns
+    own: ToOne, target: Resource, table: LiveTable, theirs: LiveTable, keys: _ForeignKeys, shown: ShownColumns
 ) -> Iterator[_ForeignKey]:
     """Yield the foreign keys that lead from a to-one to the table of its target. Those of a table say nothing about the
     rows of inheriting tables. shown: the columns of tables, if the resource is a view."""

@@ -19,7 +19,7 @@ from server.schema.comparing.keys import with_relationships
 from server.schema.comparing.privileges import written_columns
 from server.schema.live_ids import UnenforcedKeys
 from server.schema.live_statements import Trial, is_gone
-from server.schema.live_tables import INSERT, UPDATE, FoundTables, QualifiedName, Table
+from server.schema.live_tables import INSERT, UPDATE, FoundTables, LiveTable, QualifiedName
 
 _CANNOT = (
     asyncpg.FeatureNotSupportedError,
@@ -77,24 +77,24 @@ def _with_merged(relationship: Relationship, by_name: Mapping[QualifiedName, Sid
     return msgspec.structs.replace(relationship, through=msgspec.structs.replace(link, merged=effects.merged))
 
 
-def _lock(resource: Resource, table: Table) -> str:
+def _lock(resource: Resource, table: LiveTable) -> str:
     return f"SELECT {quote_ident(resource.id.key.columns[0])} FROM {table.quoted_name} FOR KEY SHARE"
 
 
-def _needs_conflicts_of_id(resource: Resource, table: Table) -> bool:
+def _needs_conflicts_of_id(resource: Resource, table: LiveTable) -> bool:
     """Return whether ON CONFLICT must name the id, and no index of the table shows that it can. Only resources whose
     ids are chosen by clients and by a sequence need this."""
     is_used = resource.client_ids and "create" in resource.methods and resource.id_type.is_number
     return is_used and bool(table.allowed_writes & INSERT) and not table.has_unique(*resource.id.key.columns)
 
 
-def _conflict(resource: Resource, table: Table) -> str:
+def _conflict(resource: Resource, table: LiveTable) -> str:
     column = quote_ident(resource.id.key.columns[0])
     return f"INSERT INTO {table.quoted_name} ({column}) VALUES (DEFAULT) ON CONFLICT ({column}) DO NOTHING"
 
 
 async def _same_columns(
-    connection: asyncpg.Connection[Any], views: Mapping[Resource, Table]
+    connection: asyncpg.Connection[Any], views: Mapping[Resource, LiveTable]
 ) -> dict[Resource, tuple[tuple[str, str], ...]]:
     """Return the pairs of columns of which PostgreSQL writes only one, because they are the same column of a table. A
     view with INSTEAD OF triggers may write both."""
@@ -111,10 +111,10 @@ async def _same_columns(
     return found
 
 
-_Sql = Callable[[Table, Sequence[str]], str]
+_Sql = Callable[[LiveTable, Sequence[str]], str]
 
 
-def _writes(resource: Resource, table: Table) -> Iterator[tuple[_Sql, Sequence[str]]]:
+def _writes(resource: Resource, table: LiveTable) -> Iterator[tuple[_Sql, Sequence[str]]]:
     """Yield the statements that write a view, with the columns that a request may set."""
     for method, event, sql in (("create", INSERT, _insert), ("update", UPDATE, _update)):
         names = sorted(written_columns(resource, on_create=method == "create") & table.columns.keys())
@@ -122,12 +122,12 @@ def _writes(resource: Resource, table: Table) -> Iterator[tuple[_Sql, Sequence[s
             yield sql, names
 
 
-def _insert(table: Table, names: Sequence[str]) -> str:
+def _insert(table: LiveTable, names: Sequence[str]) -> str:
     listed = ",".join(map(quote_ident, names))
     return f"INSERT INTO {table.quoted_name} ({listed}) SELECT {listed} FROM {table.quoted_name}"
 
 
-def _update(table: Table, names: Sequence[str]) -> str:
+def _update(table: LiveTable, names: Sequence[str]) -> str:
     return f"UPDATE {table.quoted_name} SET " + ",".join([f"{name}={name}" for name in map(quote_ident, names)])
 
 

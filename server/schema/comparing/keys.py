@@ -16,20 +16,20 @@ from querybuild.declarations.resource import Relationship, Resource, ToOne, link
 from querybuild.declarations.terms import quote_ident
 from querybuild.declarations.types import BIGINT, INT, SMALLINT, ColumnType
 from querybuild.errors import listed, nearest, quoted
-from server.schema.live_tables import Column, Columns, FoundTables, Table
+from server.schema.live_tables import Columns, FoundTables, LiveColumn, LiveTable
 
 _INTEGERS: dict[str, ColumnType] = {"int2": SMALLINT, "int4": INT, "int8": BIGINT}
 """Of these, an index of one finds the values of another."""
 
 
-def type_faults(names: tuple[str, ...], table_name: str, table: Table, referenced: Resource) -> Iterator[str]:
+def type_faults(names: tuple[str, ...], table_name: str, table: LiveTable, referenced: Resource) -> Iterator[str]:
     """Return the faults of a key. referenced: the resource whose ids are in the columns."""
     for name, part_type in zip(names, referenced.id.key.types, strict=True):
         yield from _key_column_faults(name, table_name, table, part_type)
 
 
 def reference_faults(
-    names: tuple[str, ...], table: Table, referenced: Table | None, referenced_names: tuple[str, ...]
+    names: tuple[str, ...], table: LiveTable, referenced: LiveTable | None, referenced_names: tuple[str, ...]
 ) -> Iterator[str]:
     """Return the faults of a key that refers to other columns than the id. referenced: the table of these."""
     if referenced is None:
@@ -95,7 +95,7 @@ def _with_types(relationship: Relationship, resource: Resource, target: Resource
     return msgspec.structs.replace(relationship, key_types=types) if types else relationship
 
 
-def _other_types(names: tuple[str, ...], table: Table | None, referenced: Resource) -> tuple[ColumnType, ...]:
+def _other_types(names: tuple[str, ...], table: LiveTable | None, referenced: Resource) -> tuple[ColumnType, ...]:
     """Return the types of columns that refer to a resource. Empty if they are those of its id."""
     id_types = referenced.id.key.types
     if table is None:
@@ -105,7 +105,7 @@ def _other_types(names: tuple[str, ...], table: Table | None, referenced: Resour
     return () if all(map(operator.is_, types, id_types)) else tuple(types)
 
 
-def _key_column_faults(name: str, table_name: str, table: Table, id_type: ColumnType) -> Iterator[str]:
+def _key_column_faults(name: str, table_name: str, table: LiveTable, id_type: ColumnType) -> Iterator[str]:
     column = table.columns.get(name)
     if column is None:
         yield from missing(name, table_name, table.columns)
@@ -118,14 +118,14 @@ def _key_column_faults(name: str, table_name: str, table: Table, id_type: Column
         yield from _collation_faults(name, column)
 
 
-def _collation_faults(name: str, column: Column) -> Iterator[str]:
+def _collation_faults(name: str, column: LiveColumn) -> Iterator[str]:
     """Return the fault of a key column in which texts that differ can be equal: one row would have several URLs."""
     if column.has_nondeterministic_collation:
         what = f"its column {quoted(name)} has a collation that is not deterministic, so texts that differ can be equal"
         yield f'{what}: ALTER COLUMN {quote_ident(name)} TYPE text COLLATE "default"'
 
 
-def id_faults(resource: Resource, table: Table) -> Iterator[str]:
+def id_faults(resource: Resource, table: LiveTable) -> Iterator[str]:
     """Return the faults of the columns of an id."""
     key = resource.id.key
     faults = [
@@ -138,7 +138,7 @@ def id_faults(resource: Resource, table: Table) -> Iterator[str]:
         yield f"the table {quoted(resource.table)} has no unique index on {listed(key.columns)}"
 
 
-def _id_column_faults(resource: Resource, table: Table, name: str, part_type: ColumnType) -> Iterator[str]:
+def _id_column_faults(resource: Resource, table: LiveTable, name: str, part_type: ColumnType) -> Iterator[str]:
     column = table.columns.get(name)
     if column is None:
         yield from missing(name, resource.table, table.columns)

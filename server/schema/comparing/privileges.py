@@ -14,13 +14,13 @@ from querybuild.declarations.terms import quote_ident
 from querybuild.declarations.types import ColumnType
 from querybuild.errors import listed, quoted
 from server.schema.fault import Denied, Grant
-from server.schema.live_tables import DELETE, INSERT, RELATION_KINDS, UPDATE, Table
+from server.schema.live_tables import DELETE, INSERT, RELATION_KINDS, UPDATE, LiveTable
 
 EVENTS = {"create": INSERT, "update": UPDATE, "delete": DELETE}
 """The methods of a resource, and the event that each needs."""
 
 
-def read_privileges(table: Table, names: Iterable[str]) -> Iterator[str]:
+def read_privileges(table: LiveTable, names: Iterable[str]) -> Iterator[str]:
     """Return the missing privileges to read a table. names: the columns that are read."""
     if not table.may_use_schema:
         grant = Grant("USAGE", quote_ident(table.schema), table.role, "SCHEMA ")
@@ -31,7 +31,7 @@ def read_privileges(table: Table, names: Iterable[str]) -> Iterator[str]:
         yield _denied(table, "SELECT", [name for name in known if not table.columns[name].may_select], len(known))
 
 
-def type_privileges(table: Table, name: str, declared: ColumnType, *, is_id: bool = False) -> Iterator[str]:
+def type_privileges(table: LiveTable, name: str, declared: ColumnType, *, is_id: bool = False) -> Iterator[str]:
     """Return the missing privilege on the schema of a column's type, if statements name the type. They convert to a
     composite type, and to an enum where the column is an id or has a domain."""
     column, one = table.columns.get(name), declared.element or declared
@@ -43,7 +43,7 @@ def type_privileges(table: Table, name: str, declared: ColumnType, *, is_id: boo
         yield Denied(f"the role {quoted(table.role)} {text}: {grant}", grant)
 
 
-def write_privileges(resource: Resource, table: Table) -> Iterator[str]:
+def write_privileges(resource: Resource, table: LiveTable) -> Iterator[str]:
     """Return the missing privileges to write a resource's own table."""
     if not table.may_use_schema:
         return
@@ -58,7 +58,7 @@ def write_privileges(resource: Resource, table: Table) -> Iterator[str]:
         yield from _sequence_faults(resource, table)
 
 
-def key_privileges(resource: Resource, relationship: Relationship, target: Resource, table: Table) -> Iterator[str]:
+def key_privileges(resource: Resource, relationship: Relationship, target: Resource, table: LiveTable) -> Iterator[str]:
     """Return the missing privileges of a relationship whose key is in its target's rows."""
     columns = [name for name in relationship.foreign_columns if name in table.columns.keys() - target.id.key.columns]
     is_updated = is_written(resource, relationship) and "update" in target.methods
@@ -67,7 +67,7 @@ def key_privileges(resource: Resource, relationship: Relationship, target: Resou
 
 
 def lock_privileges(
-    resource: Resource, relationship: Relationship, target: Resource, own: Table, theirs: Table
+    resource: Resource, relationship: Relationship, target: Resource, own: LiveTable, theirs: LiveTable
 ) -> Iterator[str]:
     """Return the missing privileges of a relationship whose key is not in the resource's own rows. A new link locks the
     rows at both ends."""
@@ -83,7 +83,7 @@ def lock_privileges(
             yield Denied(text, denied.grant)
 
 
-def link_privileges(links: Table, keys: set[str], needed: dict[int, str]) -> Iterator[str]:
+def link_privileges(links: LiveTable, keys: set[str], needed: dict[int, str]) -> Iterator[str]:
     """Return the missing privileges to write a link table. keys: its two keys. needed: the events that are used."""
     columns = [links.columns[name] for name in keys & links.columns.keys()]
     if INSERT in needed and not all(column.may_insert for column in columns):
@@ -114,7 +114,7 @@ def own_keys(resource: Resource) -> list[ToOne]:
     return [own for relationship in resource.relationships if (own := own_key_of(relationship)) is not None]
 
 
-def _sequence_faults(resource: Resource, table: Table) -> Iterator[str]:
+def _sequence_faults(resource: Resource, table: LiveTable) -> Iterator[str]:
     always_sent = {one.column_name for one in resource.attributes if one.required}
     for name, column in table.columns.items():
         for sequence in column.denied_sequences if name not in always_sent else ():
@@ -123,7 +123,7 @@ def _sequence_faults(resource: Resource, table: Table) -> Iterator[str]:
             yield Denied(f"{text} {quoted(name)}: {grant}, or take `create` out of its `methods`", grant)
 
 
-def _denied(table: Table, privilege: str, names: Iterable[str] = (), of: int = 0, instead: str = "") -> Denied:
+def _denied(table: LiveTable, privilege: str, names: Iterable[str] = (), of: int = 0, instead: str = "") -> Denied:
     """Return a message about a missing privilege. of: how many columns are needed. If only some of them are denied, the
     message names these. instead: what else would help."""
     denied = list(names)

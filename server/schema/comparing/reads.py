@@ -23,10 +23,10 @@ from server.schema.comparing.keys import (
     type_faults,
 )
 from server.schema.comparing.privileges import read_privileges, type_privileges
-from server.schema.live_tables import Column, FoundTables, Table
+from server.schema.live_tables import FoundTables, LiveColumn, LiveTable
 
 
-def table_faults(resource: Resource, table: Table) -> Iterator[str]:
+def table_faults(resource: Resource, table: LiveTable) -> Iterator[str]:
     """Return the faults of the id of a resource, and what keeps the role from reading its table."""
     yield from id_faults(resource, table)
     yield from read_privileges(table, (*resource.id.key.columns, *_read_columns_of(resource)))
@@ -58,7 +58,7 @@ def relationship_faults(
             yield f"the table {quoted(target.table)} has no unique index on {listed(columns)}"
 
 
-def everywhere_faults(table: Table, everywhere: Sequence[Everywhere]) -> Iterator[str]:
+def everywhere_faults(table: LiveTable, everywhere: Sequence[Everywhere]) -> Iterator[str]:
     """Return what keeps the rules of all tables from one of them."""
     for rule in everywhere:
         name, declared = rule.attribute.column_name, rule.attribute.type
@@ -96,7 +96,11 @@ def _link_faults(
 
 
 def _key_faults(
-    relationship: Relationship, columns: tuple[str, ...], table: Table, referenced: Resource, theirs: Table | None
+    relationship: Relationship,
+    columns: tuple[str, ...],
+    table: LiveTable,
+    referenced: Resource,
+    theirs: LiveTable | None,
 ) -> Iterator[str]:
     """Return the faults of the columns with a key. table: the one that has them. theirs: that of the resource that they
     refer to."""
@@ -118,7 +122,7 @@ def _read_columns_of(resource: Resource) -> Iterator[str]:
             yield from own.own_columns
 
 
-def attribute_faults(resource: Resource, attribute: Attribute, table: Table) -> Iterator[str]:
+def attribute_faults(resource: Resource, attribute: Attribute, table: LiveTable) -> Iterator[str]:
     """Return what does not match between a stored attribute and its column."""
     column = table.columns.get(attribute.column_name)
     if column is None:
@@ -130,7 +134,7 @@ def attribute_faults(resource: Resource, attribute: Attribute, table: Table) -> 
     yield from type_privileges(table, attribute.column_name, attribute.type)
 
 
-def _column_faults(attribute: Attribute, column: Column, *, is_filled: bool) -> Iterator[str]:
+def _column_faults(attribute: Attribute, column: LiveColumn, *, is_filled: bool) -> Iterator[str]:
     """Return the faults of a column. is_filled: whether clients do not create such resources, or custom code or a
     trigger may set the attributes that a client leaves out."""
     names = attribute.type.sql_names

@@ -13,7 +13,7 @@ from querybuild.declarations.resource import Attribute, Relationship, Resource
 from querybuild.errors import quoted
 from server.schema.comparing import reads, writes
 from server.schema.fault import Fault
-from server.schema.live_tables import FoundTables, Table
+from server.schema.live_tables import FoundTables, LiveTable
 
 
 def resource_faults(catalog: Catalog, resource: Resource, found: FoundTables, *, is_read_only: bool) -> Iterator[Fault]:
@@ -40,13 +40,15 @@ def resource_faults(catalog: Catalog, resource: Resource, found: FoundTables, *,
             yield Fault(reason, resource.type, relationship=relationship.name)
 
 
-def _table_reasons(resource: Resource, table: Table, *, is_read_only: bool) -> Iterator[str]:
+def _table_reasons(resource: Resource, table: LiveTable, *, is_read_only: bool) -> Iterator[str]:
     yield from reads.table_faults(resource, table)
     if not is_read_only:
         yield from writes.table_faults(resource, table)
 
 
-def _attribute_reasons(resource: Resource, attribute: Attribute, table: Table, *, is_read_only: bool) -> Iterator[str]:
+def _attribute_reasons(
+    resource: Resource, attribute: Attribute, table: LiveTable, *, is_read_only: bool
+) -> Iterator[str]:
     if attribute.is_stored:
         yield from reads.attribute_faults(resource, attribute, table)
         if not is_read_only:
