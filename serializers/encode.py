@@ -142,7 +142,8 @@ class DocumentEncoder:
     def _add_merged(
         self, found: list[Level], received_bytes: int, budget: _ByteBudget, step_rows: int
     ) -> Steps[_Resources]:
-        """Return the same if levels must be merged. Objects that show the same fields are encoded together."""
+        """Return the included resources if levels must be merged. Objects that show the same fields are encoded at
+        once."""
         resources = yield from merge(found, step_rows)
         alike: dict[tuple[Resource, tuple[str, ...]], list[int]] = {}
         numbered = enumerate(resources)

@@ -75,7 +75,7 @@ def decode_operations(
         operations[-1] = reader.operation(item, pointer)
 
 
-class AlikeAdds(msgspec.Struct, frozen=True):
+class UniformAdds(msgspec.Struct, frozen=True):
     """Adds of one type whose documents have the same members. values: as JSON values. first: the first one.
     attributes: the values of each attribute in all of them, in the order of the document. linked: for each
     relationship, all of which are to-one, the type and the ids."""
@@ -93,7 +93,7 @@ _ATTRIBUTE_DEPTH, _ALIKE_DEPTH = 5, 7
 """How deep the attributes of an operation are in the document, and how deep linkage is."""
 
 
-def alike_adds(parsed: ParsedJson, min_operations: int, max_operations: int) -> AlikeAdds | None:
+def uniform_adds(parsed: ParsedJson, min_operations: int, max_operations: int) -> UniformAdds | None:
     """Decode operations column by column. Returns None if they are not alike or of another number, if there may be an
     error in the JSON or in their structure, or if the text may contain U+0000: then they are decoded one by one."""
     document, text = parsed.tree, parsed.text
@@ -111,7 +111,7 @@ def alike_adds(parsed: ParsedJson, min_operations: int, max_operations: int) -> 
         return None
     errors: list[ApiError] = []
     first = _Reader(errors, takes_relationships=False).operation(listed[0], f"{POINTER}/0").change
-    return None if first is None or errors else AlikeAdds(listed, first, attributes, linked)
+    return None if first is None or errors else UniformAdds(listed, first, attributes, linked)
 
 
 def _names(parsed: ParsedJson, reader: _ColumnReader, attributes: Sequence[Sequence[Any]]) -> int | None:

@@ -119,8 +119,8 @@ def _between(before: str, after: str) -> Callable[[Term], Term]:
 
 
 def _each_between(before: str, after: str) -> Callable[[Term], Term]:
-    """Return the same for an array. It is only unnested if an element is out of range, because this check costs a tenth
-    of unnesting. For null, an empty array and null elements the check is not false.
+    """Return an array as it is shown. It is only unnested if an element is out of range, because this check costs a
+    tenth of unnesting. For null, an empty array and null elements the check is not false.
 
     `CASE WHEN ('0001-01-01'<ALL("t0"."days") AND '9999-12-31'>ALL("t0"."days")) IS NOT FALSE THEN "t0"."days" ELSE
     ... END`, where `unnested` converts the elements one by one.

@@ -113,7 +113,7 @@ class FieldRights(msgspec.Struct, frozen=True, eq=False):
         return any(has[index] for index in self.readers)
 
     def is_writable(self, has: Sequence[bool]) -> bool:
-        """Return the same for writing it."""
+        """Return whether a principal may write it. has: for each audience, whether it has the principal."""
         return any(has[index] for index in self.writers)
 
 

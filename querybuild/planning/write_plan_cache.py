@@ -102,7 +102,8 @@ def write_form_of(change: Change, planned: PlannedWrite, view: View, access: Acc
 
 
 def plan_with_form(change: Change, form: WriteForm, context: Values) -> PlannedWrite | None:
-    """Return the same as `plan_write`, or None if the change has errors. context: the values of `Context`."""
+    """Return the plan of the form with the values of a change, or None if the change has errors. context: the values of
+    `Context`."""
     values: list[Any] = []
     places: list[Place] = []
     item_pointers: dict[int, tuple[str, ...]] = {}
@@ -155,8 +156,8 @@ class TypedForm(msgspec.Struct, frozen=True, eq=False):
 def plan_typed(
     form: TypedForm, id_text: str | None, values: list[Any], linked: Sequence[Any], context: Values
 ) -> PlannedWrite | None:
-    """Return the same as `plan_write`, or None if the document has errors. id_text: of the written row. values: of the
-    attributes. linked: of each relationship None, an object with an id, or a list of such objects."""
+    """Return the plan of the form with the values of a document, or None if it has errors. id_text: of the written row.
+    values: of the attributes. linked: of each relationship None, an object with an id, or a list of such objects."""
     item_pointers: dict[int, tuple[str, ...]] = {}
     own = form.form
     try:

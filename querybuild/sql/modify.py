@@ -43,17 +43,17 @@ from querybuild.sql.locks import lock_clause
 from querybuild.sql.pipelined_links import compile_pipelined
 from querybuild.sql.statement import Statement
 
-ALONE = Knows(WritePlan, used=("kind", "rows", "id_slot", "assignments", "checked"))
+STANDALONE = Knows(WritePlan, used=("kind", "rows", "id_slot", "assignments", "checked"))
 """What the statement of a row knows of the whole write, if it is the only statement of its transaction."""
 
 REPEATED = Knows(WritePlan, used=("kind", "rows", "id_slot", "assignments", "checked"))
 """What a batch knows of each of its writes, and an INSERT of several rows of each of its rows. What they must be once
 they are written is checked after the batch."""
 
-TOGETHER = Knows(WritePlan, used=("kind", "rows", "id_slot", "assignments"))
+CREATES = Knows(WritePlan, used=("kind", "rows", "id_slot", "assignments"))
 """What one statement for several creates knows of each of them."""
 
-VALUES_TOGETHER = 320
+MAX_INSERTED_VALUES = 320
 """How many values one INSERT of several rows writes: so few that the statement is short enough to be kept prepared. 12
 rows of 8 columns take half the time of 12 single rows, and 40 a tenth less than these."""
 
@@ -91,7 +91,7 @@ class WriteStatements(msgspec.Struct, frozen=True):
     keeps_row: whether a trigger keeps the deleted row.
     is_in_order: whether each of several writes must be done, and checked, before the next one.
     is_merged: whether the write may be one of several creates in one statement.
-    alone: `row` as the only statement of a transaction, if it is the whole write.
+    standalone: `row` as the only statement of a transaction, if it is the whole write.
     pipelined: the statements of the whole write, if they can be sent without waiting for results
         (`pipelined_links.py`). The last one fails if they have not done it.
     """
@@ -109,7 +109,7 @@ class WriteStatements(msgspec.Struct, frozen=True):
     keeps_row: bool
     is_in_order: bool
     is_merged: bool = False
-    alone: Statement | None = None
+    standalone: Statement | None = None
     pipelined: tuple[Statement, ...] = ()
 
     @property
@@ -147,13 +147,13 @@ def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements
         statements = msgspec.structs.replace(statements, pipelined=pipelined)
     if row is None or statements.free_ids or statements.keeps_row or _needs_transaction(plan, shown):
         return statements
-    is_merged = plan.kind == "create" and "create" in plan.resource.abilities.merged and TOGETHER.takes(plan)
-    return msgspec.structs.replace(statements, is_merged=is_merged, alone=_alone(plan, shown))
+    is_merged = plan.kind == "create" and "create" in plan.resource.abilities.merged and CREATES.takes(plan)
+    return msgspec.structs.replace(statements, is_merged=is_merged, standalone=_standalone(plan, shown))
 
 
 def _needs_transaction(plan: WritePlan, shown: Node | None) -> bool:
     """Return whether a write needs more than the statement of its row, or depends on other rows that it must lock."""
-    if not ALONE.takes(plan):
+    if not STANDALONE.takes(plan):
         return True
     if any(one.target for one in plan.assignments) or _locks_owner_first(plan) or may_be_ambiguous(plan):
         return True
@@ -219,12 +219,12 @@ def inserted(plan: WritePlan, rows: Sequence[Sequence[Term]]) -> Any:
     return query
 
 
-def rows_together(plan: WritePlan) -> list[int]:
+def rows_per_insert(plan: WritePlan) -> list[int]:
     """Return how many rows one statement may write, the most first and one last: 40, 6 and 1 of 8 columns. It is always
     one if something can tell several rows from one after the other."""
     if plan.kind != "create" or "create" not in plan.resource.abilities.merged or not REPEATED.takes(plan):
         return [1]
-    sizes, size = [], VALUES_TOGETHER // max(1, len(plan.assignments))
+    sizes, size = [], MAX_INSERTED_VALUES // max(1, len(plan.assignments))
     while size > 1:
         sizes.append(size)
         size //= _SIZE_DIVISOR
@@ -296,7 +296,7 @@ def returning(plan: WritePlan, shown: Node | None, binds: Binds) -> str:
     return " RETURNING " + ",".join(terms)
 
 
-def _alone(plan: WritePlan, shown: Node | None) -> Statement:
+def _standalone(plan: WritePlan, shown: Node | None) -> Statement:
     """Return the statement of the row as the only one of a transaction. If a trigger cancels the write, it may have
     written other rows before: then the division fails, and everything is rolled back. If the row does not exist, all
     columns are null.

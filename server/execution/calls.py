@@ -61,7 +61,7 @@ async def read_value(database: Database, sent: SentCall, engine: Engine) -> str 
 
 
 async def write_value(writer: Writer, sent: SentCall) -> str | None:
-    """Return the same, in a transaction that may write."""
+    """Return the value of a function, as JSON, in a transaction that may write. None: it is null."""
     return await _write(writer, sent, partial(_fetch_value, sent=sent, engine=writer.engine))
 
 

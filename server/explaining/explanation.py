@@ -62,7 +62,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             yield from _sections(self.requested, self.explained, self.suggestions)
 
     def document(self) -> dict[str, Any]:
-        """Return the same for programs."""
+        """Return the explanation as JSON values, for programs."""
         requested, explained = self.requested, self.explained
         statements = () if explained is None else explained.statements
         return {

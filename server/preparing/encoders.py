@@ -23,7 +23,7 @@ from serializers.streams import StreamEncoder
 from server.preparing.statements import ENTRY_BYTES
 
 
-class Bare(msgspec.Struct, frozen=True, eq=False):
+class ObjectEncoding(msgspec.Struct, frozen=True, eq=False):
     """The encoding of a resource without relationships and links. is_returned: whether RETURNING of the statement that
     writes it has all values."""
 
@@ -71,7 +71,7 @@ class Encoders:
     def __init__(self, base_url: str, make_cache: Callable[[], BoundedCache[Any]]) -> None:
         self.caches = EncoderCaches(*[make_cache() for _ in EncoderCaches.__struct_fields__])
         self._base_url = base_url
-        self._bare: BoundedCache[Bare] = make_cache()
+        self._objects: BoundedCache[ObjectEncoding] = make_cache()
 
     def of_documents(self, plan: ReadPlan) -> DocumentEncoders:
         """Return the encoders of the documents of a read."""
@@ -86,10 +86,12 @@ class Encoders:
         make = lambda: StreamEncoder(representation.make(plan, self._base_url), nodes)  # noqa: E731
         return self.caches.stream_encoders.get_or_make((plan, representation), make, lambda _: ENTRY_BYTES)
 
-    def bare(self, resource: Resource) -> Bare:
+    def of_objects(self, resource: Resource) -> ObjectEncoding:
         """Return the encoding of a resource with only its attributes, as in results of atomic operations."""
-        return self._bare.get_or_make(resource, lambda: self._make_bare(resource), lambda _: ENTRY_BYTES)
+        return self._objects.get_or_make(resource, lambda: self._make_objects(resource), lambda _: ENTRY_BYTES)
 
-    def _make_bare(self, resource: Resource) -> Bare:
+    def _make_objects(self, resource: Resource) -> ObjectEncoding:
         node = node_of(open_rows(resource, FIRST_ALIAS, Context()), resource.readable_attributes)
-        return Bare(node, ResourceEncoder(node, (), self._base_url, has_link=False), not reads_other_rows(node))
+        return ObjectEncoding(
+            node, ResourceEncoder(node, (), self._base_url, has_link=False), not reads_other_rows(node)
+        )

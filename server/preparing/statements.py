@@ -15,12 +15,12 @@ from querybuild.planning.plan import Node, ReadPlan, Rows
 from querybuild.planning.reads.stream_plan import plan_stream
 from querybuild.planning.writes.write_plan import LockStrength, WritePlan
 from querybuild.sql.calls import compile_ids, compile_value
+from querybuild.sql.creates import Create, compile_creates
 from querybuild.sql.locks import compile_check, compile_locks
 from querybuild.sql.modify import WriteStatements, compile_rows, compile_write
 from querybuild.sql.select import ReadStatements, compile_read
 from querybuild.sql.statement import Statement
 from querybuild.sql.stream import StreamStatements, compile_stream
-from querybuild.sql.together import Create, compile_together
 
 ENTRY_BYTES = 4096
 """The assumed bytes of an entry besides its texts. According to tracemalloc a short read, prepared and compiled, takes
@@ -33,7 +33,7 @@ class StatementCaches(msgspec.Struct, frozen=True, eq=False):
     compiled_reads: BoundedCache[ReadStatements]
     compiled_streams: BoundedCache[StreamStatements]
     compiled_writes: BoundedCache[WriteStatements]
-    compiled_together: BoundedCache[str]
+    compiled_creates: BoundedCache[str]
     compiled_locks: BoundedCache[Statement]
     compiled_calls: BoundedCache[Statement]
 
@@ -69,7 +69,7 @@ class Statements:
 
     def of_creates(self, creates: tuple[Create, ...]) -> str:
         """Return one statement for several creates."""
-        return self._text(creates, lambda: compile_together(creates))
+        return self._text(creates, lambda: compile_creates(creates))
 
     def of_locks(
         self, rows: Rows, keys: tuple[Key, ...], strength: LockStrength | None, shown: tuple[Key, ...] = ()
@@ -85,7 +85,7 @@ class Statements:
         return self.caches.compiled_locks.get_or_make(checked, make, lambda made: ENTRY_BYTES + len(made.sql))
 
     def _text(self, key: Hashable, make: Callable[[], str]) -> str:
-        return self.caches.compiled_together.get_or_make(key, make, lambda sql: ENTRY_BYTES + len(sql))
+        return self.caches.compiled_creates.get_or_make(key, make, lambda sql: ENTRY_BYTES + len(sql))
 
 
 def _read_bytes(statements: ReadStatements) -> int:

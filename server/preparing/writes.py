@@ -21,7 +21,7 @@ from querybuild.planning.writes.write_locks import RelatedRow, plan_related_row
 from querybuild.planning.writes.write_plan import WritePlan
 from querybuild.query import Change, Limits
 from serializers import pointers
-from serializers.operations import AlikeAdds
+from serializers.operations import UniformAdds
 from server.preparing.encoders import Encoders
 from server.preparing.statements import ENTRY_BYTES, Statements
 from server.preparing.typed_writes import TypedWrites
@@ -117,7 +117,7 @@ class Writes:
         related = plan_related_row(resource, relationship, catalog, context)
         return PreparedWrite(related.resource, change, None, related, path_id)
 
-    def prepare_rows(self, resource: Resource, adds: AlikeAdds, context: Context) -> PreparedRows | None:
+    def prepare_rows(self, resource: Resource, adds: UniformAdds, context: Context) -> PreparedRows | None:
         """Return the rows of adds with the same members. Returns None if one of them has errors, or if more belongs to
         it than its row: then they are prepared one by one."""
         if (resource.type, "create") in context.access.refused or not CONTEXT.takes(context):
@@ -128,7 +128,7 @@ class Writes:
         access = context.access
         if hides(resource, context) or resource.type in access.check_create or resource.type in access.assigned:
             return None
-        if not self._encoders.bare(resource).is_returned or "create" not in resource.abilities.returned:
+        if not self._encoders.of_objects(resource).is_returned or "create" not in resource.abilities.returned:
             return None
         self.plan(resource, adds.first, context, errors)
         key = form_key(adds.first, resource)

@@ -62,7 +62,7 @@ def test_written_rows() -> None:
     write = update("author", "1", {"attributes": {"born": 1}})
     rows = msgspec.structs.replace(write.plan.rows, conditions=(NEVER,))
     statements = compile_write(msgspec.structs.replace(write.plan, rows=rows))
-    some = (statements.row, statements.there, statements.lock, statements.alone)
+    some = (statements.row, statements.there, statements.lock, statements.standalone)
     assert [one is not None and one.sql.count("FALSE") for one in some] == [1, 1, 1, 2]
     assert (statements.is_limited, statements.is_repeatable, statements.has_rights) == (True, False, False)
 
@@ -71,7 +71,7 @@ def test_the_rights_of_written_rows() -> None:
     write = update("author", "1", {"attributes": {"born": 1}})
     rows = msgspec.structs.replace(write.plan.rows, rights=(NEVER,))
     statements = compile_write(msgspec.structs.replace(write.plan, rows=rows))
-    some = (statements.row, statements.there, statements.lock, statements.alone)
+    some = (statements.row, statements.there, statements.lock, statements.standalone)
     assert [one is not None and one.sql.count("FALSE") for one in some] == [1, 1, 1, 1]
     assert (statements.is_limited, statements.is_repeatable, statements.has_rights) == (True, False, True)
 
@@ -90,8 +90,8 @@ def test_what_a_written_row_must_be() -> None:
         (msgspec.structs.replace(write.plan, checked=checked), shown, 2),
     ):
         statements = compile_write(plan, read)
-        assert statements.alone is not None
-        assert statements.alone.sql.count("FALSE") == count
+        assert statements.standalone is not None
+        assert statements.standalone.sql.count("FALSE") == count
     assert compile_check(checked).sql.count("FALSE") == 1
 
 
@@ -106,5 +106,5 @@ def test_criteria_that_read_other_rows_need_a_lock() -> None:
     ):
         statements = compile_write(plan)
         assert statements.lock is not None
-        assert (statements.alone, statements.lock.decides_again) == (None, True)
-    assert compile_write(msgspec.structs.replace(write.plan, checked=forbidden)).alone is None
+        assert (statements.standalone, statements.lock.decides_again) == (None, True)
+    assert compile_write(msgspec.structs.replace(write.plan, checked=forbidden)).standalone is None

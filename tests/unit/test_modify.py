@@ -12,9 +12,9 @@ from querybuild.declarations.resource import TableAbilities
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.plan import Rows, Slot, node_of
 from querybuild.query import LinkMode
-from querybuild.sql.modify import WriteStatements, compile_rows, compile_write, rows_together
+from querybuild.sql.creates import Create, compile_creates
+from querybuild.sql.modify import WriteStatements, compile_rows, compile_write, rows_per_insert
 from querybuild.sql.statement import Statement
-from querybuild.sql.together import Create, compile_together
 from server.resources import built_in
 from tests.link_statements import JOINS, LINKS, Join, LinkCase
 from tests.planning import create, delete, filter_query, link, read_collection, read_resource, update
@@ -129,7 +129,7 @@ def test_delete() -> None:
         links=(),
         keeps_row=False,
         is_in_order=False,
-        alone=statements.alone,
+        standalone=statements.standalone,
     )
 
 
@@ -160,16 +160,16 @@ ALONE = [
 @pytest.mark.parametrize(("write", "sql"), ALONE, ids=["create", "update", "delete"])
 def test_a_write_of_one_statement_fails_if_a_trigger_cancels_it(write: PlannedWrite, sql: str) -> None:
     statements = compile_write(write.plan)
-    assert statements.alone is not None
+    assert statements.standalone is not None
     assert statements.row is not None
-    assert (statements.alone.sql, statements.alone.slots) == (sql, statements.row.slots)
+    assert (statements.standalone.sql, statements.standalone.slots) == (sql, statements.row.slots)
 
 
 @pytest.mark.parametrize("write", [write for write, _ in ALONE], ids=["create", "update", "delete"])
 def test_a_write_that_nothing_can_cancel_is_a_plain_statement(write: PlannedWrite) -> None:
     resource = msgspec.structs.replace(write.plan.resource, abilities=TableAbilities(cancels_writes=False))
     statements = compile_write(msgspec.structs.replace(write.plan, rows=Rows(resource, resource.table)))
-    assert statements.alone == statements.row
+    assert statements.standalone == statements.row
 
 
 def test_a_write_of_one_statement_fails_if_a_rule_does_not_allow_it() -> None:
@@ -181,13 +181,13 @@ def test_a_write_of_one_statement_fails_if_a_rule_does_not_allow_it() -> None:
     rows = msgspec.structs.replace(write.plan.rows, criteria=readable, rights=writable)
     checked = msgspec.structs.replace(write.plan.rows, rights=right)
     statements = compile_write(msgspec.structs.replace(write.plan, rows=rows, checked=checked))
-    assert statements.alone is not None
+    assert statements.standalone is not None
     is_readable, is_writable, is_right = (
         '"t0"."weight" IS NOT NULL',
         '"t0"."weight" IS NULL',
         '"t0"."Mixed Case" IS NULL',
     )
-    assert statements.alone.sql == (
+    assert statements.standalone.sql == (
         'WITH "the row" ("c0","c1") AS (UPDATE "corner"."nodes" SET "Mixed Case"=$1'
         f' WHERE ("id"=$2) AND ({is_readable}) AND ({is_writable}) RETURNING "nodes"."id",(({is_right})) IS TRUE)'
         ' SELECT "the row".*,1/CASE WHEN "the row"."c0" IS NULL'
@@ -201,7 +201,7 @@ def test_a_soft_delete_is_not_a_single_statement() -> None:
     write = delete("node", TOKEN)
     soft = msgspec.structs.replace(write.plan.resource, soft_delete=True)
     statements = compile_write(msgspec.structs.replace(write.plan, rows=Rows(soft, soft.table)))
-    assert (statements.alone, statements.is_repeatable, statements.keeps_row) == (None, False, True)
+    assert (statements.standalone, statements.is_repeatable, statements.keeps_row) == (None, False, True)
 
 
 def test_a_write_returns_the_columns_of_its_answer() -> None:
@@ -238,7 +238,7 @@ def test_rows_with_the_same_columns_are_one_statement() -> None:
     write = create("person", {"id": "7", "attributes": {"name": "x"}}, built_in())
     rows = "($1,$2),($3,$4),($5,$6)"
     sql = f'INSERT INTO "persons" ("id","name") VALUES {rows} RETURNING "persons"."id"'
-    assert (compile_rows(write.plan, 3), rows_together(write.plan)) == (sql, [160, 26, 4, 1])
+    assert (compile_rows(write.plan, 3), rows_per_insert(write.plan)) == (sql, [160, 26, 4, 1])
 
 
 def test_several_creates_in_one_statement() -> None:
@@ -247,7 +247,7 @@ def test_several_creates_in_one_statement() -> None:
     names = {"first_name": "a", "last_name": "b"}
     user = create("user", {"attributes": names, "relationships": linked(group=("group", "1"))}, built_in())
     parts = (Create(group.plan, node, ()), Create(user.plan, None, ((2, 0),)))
-    assert compile_together(parts) == (
+    assert compile_creates(parts) == (
         'WITH "o0" ("c0","c1") AS (INSERT INTO "groups" ("name") VALUES ($1)'
         ' RETURNING "groups"."id","groups"."name"),'
         '"o1" ("c0") AS (INSERT INTO "users" ("first_name","last_name","group_id")'

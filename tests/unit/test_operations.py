@@ -13,12 +13,12 @@ from querybuild.query import Change, Identifier, Lid, Limits, LinkageChange
 from serializers.decode import parse_document
 from serializers.errors import InvalidDocument, MalformedJson, MalformedOperations
 from serializers.operations import (
-    AlikeAdds,
     Operation,
-    alike_adds,
+    UniformAdds,
     decode_operations,
     encode_results,
     load_operations,
+    uniform_adds,
     uses_lid,
 )
 from tests.planning import LIMITS
@@ -166,9 +166,9 @@ ALIKE = [
 ]
 
 
-def alike(operations: list[Any], limits: Limits = LIMITS, **others: Any) -> AlikeAdds | None:
+def alike(operations: list[Any], limits: Limits = LIMITS, **others: Any) -> UniformAdds | None:
     body = json.dumps({"atomic:operations": operations, **others})
-    return alike_adds(parse_document(body.encode(), limits), 3, 3)
+    return uniform_adds(parse_document(body.encode(), limits), 3, 3)
 
 
 def test_adds_with_the_same_members_are_columns() -> None:
@@ -223,12 +223,12 @@ def test_duplicate_names_in_adds(body: str) -> None:
     """Each place where a name may occur twice."""
     limits = msgspec.structs.replace(LIMITS, max_json_depth=9)
     add = '{"op":"add","data":{"type":"person","attributes":{"a":{"b":[{"c":"x: y"}]}}}}'
-    assert alike_adds(parse_document((body % (add, add, add)).encode(), limits), 3, 3) is not None
+    assert uniform_adds(parse_document((body % (add, add, add)).encode(), limits), 3, 3) is not None
     for name in ("op", "data", "type", "attributes", "a", "b", "c"):
         twice = add.replace(f'"{name}":', f'"{name}" :1,"{name}":')
         for adds in ((twice, add, add), (twice, twice, twice)):
             parsed = parse_document((body % adds).encode(), limits)
-            assert alike_adds(parsed, 3, 3) is None
+            assert uniform_adds(parsed, 3, 3) is None
             with pytest.raises(MalformedJson):
                 load_operations(parsed, 3)
 

@@ -220,7 +220,7 @@ def _select(fields: Mapping[str, ColumnType]) -> Callable[[Term], Term]:
 
 
 def _select_array(select: Callable[[Term], Term]) -> Callable[[Term], Term]:
-    """Return the same for an array. `unnest` would make a row of nulls of null."""
+    """Return an array of composite values as they are shown. `unnest` would make a row of nulls of null."""
     text = 'CASE WHEN {0} IS NOT NULL THEN ARRAY(SELECT {1} FROM generate_subscripts({0},1) "i") END'
     return lambda array: Template(text, array, select(Template('({})["i"]', array)))
 
@@ -232,7 +232,7 @@ def _populated(sql_type: str) -> Callable[[Term], Term]:
 
 
 def _populated_array(sql_type: str) -> Callable[[Term], Term]:
-    """Return the same for an array of one dimension: `CASE WHEN $1 IS NOT NULL THEN ARRAY(SELECT ...) END`."""
+    """Return the parameter of an array of one dimension: `CASE WHEN $1 IS NOT NULL THEN ARRAY(SELECT ...) END`."""
     each = _populated(sql_type)(Template('"x"'))
     rows = 'unnest({0}) WITH ORDINALITY "u" ("x","n") ORDER BY "n"'
     text = f"CASE WHEN {{0}} IS NOT NULL THEN ARRAY(SELECT {{1}} FROM {rows}) END"

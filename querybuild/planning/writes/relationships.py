@@ -231,7 +231,7 @@ def _owner_row(draft: Draft, parent: Resource, slot: int, *, has_links: bool) ->
 
 
 def _through(draft: Draft, relationship: Relationship, owner: Owner) -> LinkWrite:
-    """Return the same link, seen from the new resource."""
+    """Return the link of a new resource to the one of the path, through a link table."""
     parent = draft.catalog.by_type[owner.type]
     slot = draft.slot([parent.id_type.read(owner.id)], draft.change.pointer)
     draft.item_pointers[slot] = (draft.change.pointer,)

@@ -38,7 +38,7 @@ class Answer(Generic[Result]):
 
     result: Result
 
-    is_sure = True
+    is_returned_whole = True
     """Whether the rows that the statements of the writes return are all that the answer needs, and making it cannot
     fail. Then the writes may be committed before it is made."""
 
@@ -95,7 +95,7 @@ class ReadBack(Answer[tuple[Any, ReadResult | None]]):
         is_returned = read.ready.is_one_row and not write.is_hooked and _is_returned(write)
         self._node = node = read.plan.node if is_returned else None
         self._may_be_hidden = hides(write.resource, context)
-        self.is_sure = node is not None and not node.computed and engine.has_room_for_rows
+        self.is_returned_whole = node is not None and not node.computed and engine.has_room_for_rows
         if read.plan.is_linkage and not self._may_be_hidden and _is_small_page(read, engine):
             self.last = read.ready.statements.combined or read.ready.statements.primary
 
@@ -173,20 +173,20 @@ class Objects(Answer[list[bytes | None]]):
         self.writes = writes
         self._engine = engine
         self._context = context
-        self._bares = [engine.encoders.bare(write.resource) for write in writes]
+        self._encodings = [engine.encoders.of_objects(write.resource) for write in writes]
         self.begin()
-        bares = set(self._bares)
-        is_returned = all(bare.is_returned and not bare.node.computed for bare in bares) and all(
+        encodings = set(self._encodings)
+        is_returned = all(one.is_returned and not one.node.computed for one in encodings) and all(
             write.change.kind == "delete" or _is_returned(write) for write in writes
         )
         # A row that may not be read is not in the answer.
-        self._has_hidden = any(hides(bare.node.resource, context) for bare in bares)
-        self.is_sure = is_returned and not self._has_hidden and engine.has_room_for_rows
+        self._has_hidden = any(hides(one.node.resource, context) for one in encodings)
+        self.is_returned_whole = is_returned and not self._has_hidden and engine.has_room_for_rows
 
     def shown(self, index: int) -> Node | None:
-        bare = self._bares[index]
-        is_shown = bare.is_returned and not self._has_hidden and _is_returned(self.writes[index])
-        return bare.node if is_shown else None
+        one = self._encodings[index]
+        is_shown = one.is_returned and not self._has_hidden and _is_returned(self.writes[index])
+        return one.node if is_shown else None
 
     def begin(self) -> None:
         self.result = []
@@ -194,13 +194,13 @@ class Objects(Answer[list[bytes | None]]):
 
     async def add(self, indexes: range, outcomes: Sequence[WrittenRow], connection: PostgresConnection | None) -> None:
         encoded: list[bytes | None] = []
-        for bare, group in groupby(zip(indexes, outcomes, strict=True), key=lambda one: self._bares[one[0]]):
+        for encoding, group in groupby(zip(indexes, outcomes, strict=True), key=lambda one: self._encodings[one[0]]):
             shown = {index: outcome if self._has_object(index) else None for index, outcome in group}
             try:
-                rows = await self._rows(bare.node.resource, list(shown.values()), connection)
+                rows = await self._rows(encoding.node.resource, list(shown.values()), connection)
             except OF_ROWS as error:
                 raise_as(self._impossible(error, list(shown)), error)
-            found = bare.encode_some(rows)
+            found = encoding.encode_some(rows)
             if self._has_hidden:
                 begin = len(encoded)
                 found = self._with_unreadable(found, outcomes[begin:], indexes[begin:])

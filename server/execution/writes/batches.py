@@ -17,9 +17,9 @@ from querybuild.planning.plan import Node, Values
 from querybuild.planning.rows import Row
 from querybuild.query import Lid
 from querybuild.shortcuts import Knows
+from querybuild.sql.creates import Create
 from querybuild.sql.modify import WriteStatements
 from querybuild.sql.statement import Statement
-from querybuild.sql.together import Create
 from serializers.operations import uses_lid
 from server.engine import Engine
 from server.execution.arguments import Arguments, repeated
@@ -41,11 +41,11 @@ REPEATED = Knows(
 )
 """What a batch knows of each of its writes."""
 
-MOST_TOGETHER = 8
+MAX_CREATES = 8
 """How many creates are written by a single statement."""
 
 
-class Single(msgspec.Struct, frozen=True, eq=False):
+class SingleStatement(msgspec.Struct, frozen=True, eq=False):
     """One statement that does all writes of a request, or the last of those that do. ends: where the columns of each
     write end in its row. before: all of these statements, with values that can be pipelined."""
 
@@ -76,29 +76,29 @@ class Single(msgspec.Struct, frozen=True, eq=False):
 
 def single_statement(
     writes: Sequence[PreparedWrite], answer: Answer[Any], engine: Engine, context: Values, *, has_role: bool
-) -> Single | None:
+) -> SingleStatement | None:
     """Return the statement that does all writes, or None if they need a transaction. context: the values of `Context`.
     has_role: whether the role of the request is set, which is only for one statement."""
-    if len(writes) > MOST_TOGETHER or not (answer.is_sure or answer.last is not None):
+    if len(writes) > MAX_CREATES or not (answer.is_returned_whole or answer.last is not None):
         return None
     shown = [answer.shown(index) for index in range(len(writes))]
     single = _single(writes, shown, engine, context)
-    if single is None or (has_role if single.before else not answer.is_sure):
+    if single is None or (has_role if single.before else not answer.is_returned_whole):
         return None
     return single
 
 
 def _single(
     writes: Sequence[PreparedWrite], shown: Sequence[Node | None], engine: Engine, context: Values
-) -> Single | None:
+) -> SingleStatement | None:
     planned = [write.planned for write in writes if write.planned is not None and _is_plain(write)]
     if len(planned) < len(writes) or not PLANNED.takes_all(planned):
         return None
     if len(writes) == 1:
-        return _alone(planned[0], shown[0], engine, context)
+        return _standalone(planned[0], shown[0], engine, context)
     if _refers_ahead(planned) or not all(engine.statements.of_write(one.plan, None).is_merged for one in planned):
         return None
-    return _together(writes, planned, shown, engine)
+    return _creates(writes, planned, shown, engine)
 
 
 def _is_plain(write: PreparedWrite) -> bool:
@@ -121,18 +121,22 @@ def _refers_ahead(planned: Sequence[PlannedWrite]) -> bool:
     return False
 
 
-def _alone(planned: PlannedWrite, shown: Node | None, engine: Engine, context: Values) -> Single | None:
+def _standalone(planned: PlannedWrite, shown: Node | None, engine: Engine, context: Values) -> SingleStatement | None:
     """One statement for one write."""
     if planned.has_lids:
         return None
     statements = engine.statements.of_write(planned.plan, shown)
     if statements.pipelined:
         return _pipelined(planned, statements.pipelined, engine)
-    alone = statements.alone
-    return None if alone is None else Single(alone.sql, Arguments(planned.values, context).of(alone), [planned], ())
+    standalone = statements.standalone
+    return (
+        None
+        if standalone is None
+        else SingleStatement(standalone.sql, Arguments(planned.values, context).of(standalone), [planned], ())
+    )
 
 
-def _pipelined(planned: PlannedWrite, statements: Sequence[Statement], engine: Engine) -> Single | None:
+def _pipelined(planned: PlannedWrite, statements: Sequence[Statement], engine: Engine) -> SingleStatement | None:
     """Return the statements of a write of a to-many that are sent together, or None if its values have no text, or if
     its rows must be written one after the other."""
     plan, [link] = planned.plan, planned.plan.links
@@ -150,12 +154,12 @@ def _pipelined(planned: PlannedWrite, statements: Sequence[Statement], engine: E
     count, row = as_parameter(len(wanted)), as_parameter(row_id)
     before = [(one.sql, encoded.of(one, keys=count, row=row)) for one in statements]
     last = native.of(statements[-1], keys=len(wanted), row=row_id)
-    return Single(statements[-1].sql, last, [planned], (), before)
+    return SingleStatement(statements[-1].sql, last, [planned], (), before)
 
 
-def _together(
+def _creates(
     writes: Sequence[PreparedWrite], planned: Sequence[PlannedWrite], shown: Sequence[Node | None], engine: Engine
-) -> Single | None:
+) -> SingleStatement | None:
     """One statement for several creates. Its values are those of all assignments, without the ids that another create
     makes."""
     creates, values = list[Create](), list[Any]()
@@ -170,7 +174,7 @@ def _together(
     sql = engine.statements.of_creates(tuple(creates))
     if len(sql) > PREPARED_STATEMENT_BYTES:
         return None
-    return Single(sql, values, planned, list(accumulate([create.width for create in creates], initial=1)))
+    return SingleStatement(sql, values, planned, list(accumulate([create.width for create in creates], initial=1)))
 
 
 def batches(writes: Sequence[PreparedWrite]) -> Iterator[list[PreparedWrite]]:
@@ -202,7 +206,7 @@ def batches(writes: Sequence[PreparedWrite]) -> Iterator[list[PreparedWrite]]:
         yield batch
 
 
-def alike(planned: Sequence[PlannedWrite]) -> Iterator[list[PlannedWrite]]:
+def by_plan(planned: Sequence[PlannedWrite]) -> Iterator[list[PlannedWrite]]:
     """Group consecutive writes with the same plan."""
     for _, same in groupby(planned, key=lambda write: write.plan):
         yield list(same)

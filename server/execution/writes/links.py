@@ -99,12 +99,12 @@ async def _write_rows(task: LinkTask, wanted: list[Any]) -> list[Any]:
     elif statements.detach is not None:
         await _change_links(task, statements.detach, statements.is_detached, None)
     if statements.attach is not None:
-        for ids in _together(wanted, through.merged, "create"):
+        for ids in _per_statement(wanted, through.merged, "create"):
             await _change_links(task.naming(ids), statements.attach, statements.is_attached, len(ids))
     return []
 
 
-def _together(ids: list[Any], merged: frozenset[str], kind: ChangeKind) -> list[list[Any]]:
+def _per_statement(ids: list[Any], merged: frozenset[str], kind: ChangeKind) -> list[list[Any]]:
     """Return the ids of the rows that each statement writes: all of them, or one if something can tell it."""
     if not ids:
         return []
@@ -139,8 +139,10 @@ async def _write_keys(task: LinkTask, wanted: list[Any], rows: Sequence[Row]) ->
     if joining:
         await _check_kept(task)
     merged = link.target.abilities.merged
-    steps = [_Step(task, detach, ids, repeated(ids)) for ids in _together(leaving, merged, "update") if detach]
-    steps += [_Step(task.naming(repeated(ids)), attach, ids) for ids in _together(joining, merged, "update") if attach]
+    steps = [_Step(task, detach, ids, repeated(ids)) for ids in _per_statement(leaving, merged, "update") if detach]
+    steps += [
+        _Step(task.naming(repeated(ids)), attach, ids) for ids in _per_statement(joining, merged, "update") if attach
+    ]
     sent = [
         (
             await task.connection.pipeline(one.statement.sql, one.task.values_of(one.statement, one.leaving)),

@@ -34,7 +34,7 @@ async def fetch_locked(connection: PostgresConnection, statement: Statement, val
 async def fetch_locked_row(
     connection: PostgresConnection, statement: Statement, values: Sequence[Any], pointer: str | None = None
 ) -> Row | None:
-    """Return the same for one row, or None if there is none. pointer: to its id in the document. Raises
+    """Lock one row and return it, or None if there is none. pointer: to its id in the document. Raises
     AmbiguousIds."""
     if statement.decides_again:
         await connection.fetchrow(statement.sql, *values)

@@ -24,7 +24,7 @@ from querybuild.planning.writes.shared_columns import agree, disagreement
 from querybuild.planning.writes.write_plan import LockStrength, WritePlan
 from querybuild.query import Change, Lid
 from querybuild.sql.free_ids import FreeIdStatements
-from querybuild.sql.modify import WriteStatements, rows_together
+from querybuild.sql.modify import WriteStatements, rows_per_insert
 from querybuild.sql.sent_checks import compile_sent_check
 from querybuild.sql.statement import Statement
 from serializers.decode import with_id
@@ -35,7 +35,7 @@ from server.execution.arguments import Arguments, repeated
 from server.execution.refusals import is_refusal
 from server.execution.unfit_values import unfit_value
 from server.execution.writes.answers import Answer
-from server.execution.writes.batches import alike, batches, is_batch
+from server.execution.writes.batches import batches, by_plan, is_batch
 from server.execution.writes.free_ids import draw_free_ids
 from server.execution.writes.hooks import Writing
 from server.execution.writes.locks import lock_related, lock_rows
@@ -261,11 +261,11 @@ class Transaction:
     ) -> list[WrittenRow]:
         """Run writes. is_checked: whether the rows are as the rules demand after them, not only after custom code."""
         outcomes: list[WrittenRow] = []
-        for group in alike(planned):
+        for group in by_plan(planned):
             for write in group if self._checks_sent else ():
                 await self._check_sent(write)
             statements = self.engine.statements.of_write(group[0].plan, shown)
-            rows = await self._run_alike(group, shown, statements) if is_batch(group, statements) else None
+            rows = await self._run_rows(group, shown, statements) if is_batch(group, statements) else None
             if rows is not None:
                 outcomes += [WrittenRow(row[0], row) for row in rows]
                 if is_checked:
@@ -277,7 +277,7 @@ class Transaction:
                     await self._check_written([write], outcomes[-1:])
         return outcomes
 
-    async def _run_alike(
+    async def _run_rows(
         self, group: Sequence[PlannedWrite], shown: Node | None, statements: WriteStatements
     ) -> Sequence[Row] | None:
         """Run writes with the same plan as a batch, and return their rows. Returns None if one of them fails: then
@@ -294,7 +294,7 @@ class Transaction:
     async def _run_with_free_ids(
         self, group: Sequence[PlannedWrite], statements: FreeIdStatements
     ) -> Sequence[Row] | None:
-        """Return the same, if clients have taken some of the ids that the default offers."""
+        """Create the rows if clients have taken some of the ids that the default offers, and return them."""
         numbers = await draw_free_ids(self.connection, group[0].plan.resource, statements, len(group))
         if numbers is None:
             return None
@@ -325,7 +325,7 @@ class Transaction:
         """Return the row of each write. One statement creates several new rows."""
         rows: list[Row] = []
         begin = 0
-        for size in rows_together(plan):
+        for size in rows_per_insert(plan):
             end = len(values) - (len(values) - begin) % size
             if begin < end:
                 sql = statement.sql if size == 1 else self.engine.statements.of_rows(plan, size, shown)

@@ -25,7 +25,7 @@ from server.engine import Engine
 from server.errors import RAISED, Conflict, DatabaseForbids, DatabaseRule, NoFreeId
 from server.execution.refusals import is_refusal, translate_commit_error, translate_write_error
 from server.execution.writes.answers import Answer, set_pointer
-from server.execution.writes.batches import Single, single_statement
+from server.execution.writes.batches import SingleStatement, single_statement
 from server.execution.writes.outcomes import Missing, WrittenRow
 from server.execution.writes.reply import Reply
 from server.execution.writes.transaction import NotAllWritten, Transaction
@@ -46,7 +46,7 @@ class Client(Protocol):
         """Run work that is cancelled if the client disconnects."""
 
     def run_statement(self, work: Awaitable[Result]) -> Awaitable[Result]:
-        """Return the same for a write that is its own transaction."""
+        """Run a write that is its own transaction. It may be committed before the cancellation arrives."""
 
     def shield(self) -> None:
         """From now on the work is not cancelled, even if the client disconnects."""
@@ -140,15 +140,15 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
     async def create_rows(self, rows: PreparedRows) -> list[bytes] | None:
         """Create rows and return their resource objects, in their order. Returns None if one of them is refused or
         cancelled: then nothing was written, and running them as writes tells which one it is. Raises AnswerTooLarge."""
-        bare = self.engine.encoders.bare(rows.plan.resource)
+        encoding = self.engine.encoders.of_objects(rows.plan.resource)
         created: Sequence[Row] = ()
 
         async def run(connection: PostgresConnection) -> list[bytes]:
             nonlocal created
             transaction = Transaction(connection, self.engine, self.context, self.headers)
             try:
-                created = await transaction.create_rows(rows, bare.node)
-                objects = bare.encode(created)
+                created = await transaction.create_rows(rows, encoding.node)
+                objects = encoding.encode(created)
                 if sum(map(len, objects)) > self.engine.settings.max_answer_bytes:
                     raise answer_too_large(self.engine.settings.max_answer_bytes)
             except RAISED as error:
@@ -168,7 +168,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
             self.on_commit([row[0] for row in created])
         return objects
 
-    async def _run_single(self, single: Single, answer: Answer[Result]) -> list[WrittenRow] | None:
+    async def _run_single(self, single: SingleStatement, answer: Answer[Result]) -> list[WrittenRow] | None:
         """Return the outcomes, or None if nothing was written and the writes have to run in a transaction: a trigger
         has cancelled one, or WITH does not write the table, or it is not known which of several was refused."""
         try:
@@ -186,7 +186,9 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
                 return None
             raise
 
-    async def _fetch_single(self, connection: PostgresConnection, single: Single, answer: Answer[Result]) -> Row | None:
+    async def _fetch_single(
+        self, connection: PostgresConnection, single: SingleStatement, answer: Answer[Result]
+    ) -> Row | None:
         try:
             if single.before:
                 return await self._fetch_pipelined(connection, single, answer)
@@ -199,7 +201,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
             raise_as(translate_write_error(error, single.writes[0], self.engine), error)
 
     async def _fetch_pipelined(
-        self, connection: PostgresConnection, single: Single, answer: Answer[Result]
+        self, connection: PostgresConnection, single: SingleStatement, answer: Answer[Result]
     ) -> Row | None:
         """Send all statements of a write together, with that of the answer."""
         read = answer.last

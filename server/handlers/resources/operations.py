@@ -29,18 +29,18 @@ from serializers.decode import parse_document
 from serializers.errors import InvalidDocument
 from serializers.operations import (
     CHANGE_OF_OP,
-    AlikeAdds,
     Operation,
-    alike_adds,
+    UniformAdds,
     decode_operations,
     encode_operation_error,
     encode_results,
     load_operations,
+    uniform_adds,
 )
 from serializers.pointers import member_pointer
 from server.errors import ErrorAnswer, Overload, error_objects
 from server.execution.writes.answers import Objects, set_pointer
-from server.execution.writes.batches import MOST_TOGETHER
+from server.execution.writes.batches import MAX_CREATES
 from server.execution.writes.reply import Reply
 from server.handlers.auditing import Target
 from server.handlers.writing import WritingHandler
@@ -52,7 +52,7 @@ class Listed(msgspec.Struct, frozen=True, eq=False):
     """The operations of a request. values: as JSON values. adds: the same as columns, if they are many and alike."""
 
     values: list[Any]
-    adds: AlikeAdds | None
+    adds: UniformAdds | None
 
 
 class Planned(msgspec.Struct, frozen=True, eq=False):
@@ -75,7 +75,7 @@ class OperationsHandler(WritingHandler):
     def _parse(self, _: list[ApiError]) -> Listed:
         self._operations = []
         parsed, most = parse_document(self.received.take(), self.engine.limits), self.engine.settings.max_operations
-        adds = alike_adds(parsed, MOST_TOGETHER + 1, most)
+        adds = uniform_adds(parsed, MAX_CREATES + 1, most)
         self._listed = Listed(load_operations(parsed, most) if adds is None else adds.values, adds)
         return self._listed
 
@@ -91,7 +91,7 @@ class OperationsHandler(WritingHandler):
         rows = None if listed.adds is None else self._plan_rows(listed.adds)
         return Planned(listed, rows, self._plan_each(listed.values, errors) if rows is None else None)
 
-    def _plan_rows(self, adds: AlikeAdds) -> PreparedRows | None:
+    def _plan_rows(self, adds: UniformAdds) -> PreparedRows | None:
         """Plan many adds at once. Returns None if one of them has an error."""
         resource = self.catalog.by_type.get(str(adds.first.type))
         if resource is None or not (resource.in_operations and "create" in resource.methods):

@@ -32,7 +32,7 @@ class Create(msgspec.Struct, frozen=True):
         return width_of(self.plan, self.shown)
 
 
-def compile_together(creates: Sequence[Create]) -> str:
+def compile_creates(creates: Sequence[Create]) -> str:
     """Return one statement for several creates, each of which may use the ids of those before it. It returns one row:
     the columns of all creates. Its parameters are the values of all assignments in their order, without those ids.
 
