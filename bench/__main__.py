@@ -21,9 +21,9 @@ from bench.results import CONNECTIONS, Figures
 from bench.run import Options, run
 from bench.servers import StartFailed
 from bench.target import NotReached, as_table, measure
-from server.console.commands import CONTEXT, Example, WithExamples
-from server.console.exit_codes import INTERRUPTED
 from server.embedded.postgres import EmbeddedError
+from server.tools.console.commands import CONTEXT, Example, WithExamples
+from server.tools.console.exit_codes import INTERRUPTED
 
 OUTPUT = Path("waterspout-bench")
 SIZES = {"small": ("small",), "large": ("large",), "both": ("small", "large")}

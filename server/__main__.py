@@ -1,7 +1,7 @@
 """Defines the command line, `waterspout`.
 
 What comes in: arguments and the environment. What goes out: a call of a function with the settings, and an exit code
-(server/console/exit_codes.py).
+(server/tools/console/exit_codes.py).
 
 It must not know: single settings (the options are created from `SETTINGS`), and how a command works. The modules of a
 command are imported when it runs, so that `--help` is fast.
@@ -17,8 +17,11 @@ from pathlib import Path
 
 import click
 
-from server.console import completion, exit_codes
-from server.console.commands import (
+from server.settings import CONFIG_VARIABLE, SETTINGS, SettingsError, StartError
+from server.settings.groups import ACCESS, FRONT, LIMITS, LISTS, Setting
+from server.settings.loading import CONFIG_FLAG, Loaded, as_toml, load
+from server.tools.console import completion, exit_codes
+from server.tools.console.commands import (
     CONTEXT,
     Choices,
     CommandGroup,
@@ -28,9 +31,6 @@ from server.console.commands import (
     SettingsCommand,
     print_error,
 )
-from server.settings import CONFIG_VARIABLE, SETTINGS, SettingsError, StartError
-from server.settings.groups import ACCESS, FRONT, LIMITS, LISTS, Setting
-from server.settings.loading import CONFIG_FLAG, Loaded, as_toml, load
 
 log = logging.getLogger("server")
 
@@ -128,10 +128,10 @@ def _serve(read: Read) -> None:
 
 
 def _runs(function: str) -> Callable[..., int | None]:
-    """Return a function that imports `server.commands` and calls the function with this name."""
+    """Return a function that imports `server.tools.commands` and calls the function with this name."""
 
     def run(read: Read, **own: object) -> int | None:
-        from server import commands
+        from server.tools import commands
 
         # A token is signed with few settings; the server has the others.
         loaded = read() if function == "token" else _with_warnings(read())

@@ -15,10 +15,10 @@ import asyncpg
 
 import migrations
 from migrations import LockWait, Migration, Status
-from server.console.progress import step
 from server.postgres.opening import open_alone
 from server.settings import Settings, StartError
 from server.settings.served import BUILT_IN, is_built_in
+from server.tools.console.progress import step
 
 # One statement, because another runner may create the record, and then the tables, between two. The tables of
 # extensions belong to no user.

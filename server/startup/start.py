@@ -19,7 +19,6 @@ import asyncpg
 
 import migrations
 from querybuild.errors import listed
-from server.console.progress import clear_line, step
 from server.embedded import postgres as embedded
 from server.postgres.driver_errors import in_one_line
 from server.postgres.hosts import describe_hosts
@@ -35,6 +34,7 @@ from server.settings.served import built_in_hint, is_built_in, misfit
 from server.startup import migrating
 from server.startup.declarations import Declarations, check_file, extend_python_path, load_declarations
 from server.startup.unreachable import unreachable
+from server.tools.console.progress import clear_line, step
 
 log = logging.getLogger("server")
 
@@ -77,7 +77,7 @@ def _inspected(settings: Settings) -> Declarations:
     url = settings.database_url
     assert url is not None
     # Imported here: only these starts need it.
-    from server.inspecting.report import inspected_catalog, summary
+    from server.tools.inspecting.report import inspected_catalog, summary
 
     async def read() -> Declarations:
         async with connected(url, settings) as connection:

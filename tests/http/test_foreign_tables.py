@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from server.inspecting.catalog.choosing import Choice
-from server.inspecting.report import inspect_database
 from server.schema.live_ids import check_id_rows, warn_of_ids
 from server.schema.live_schema import read_live_schema
 from server.settings.settings import Settings
+from server.tools.inspecting.catalog.choosing import Choice
+from server.tools.inspecting.report import inspect_database
 from tests.conftest import on_server
 from tests.faults.cluster import Cluster
 from tests.http.conftest import Api, Start

@@ -25,15 +25,15 @@ from querybuild.declarations.database_types.texts import CITEXT
 from querybuild.declarations.resource import Id, Resource, ToOne
 from querybuild.declarations.terms import quote_ident
 from server.__main__ import main
-from server.inspecting.catalog.choosing import Choice
-from server.inspecting.report import inspect_database
-from server.inspecting.text.module import python_module
 from server.schema.fault import Fault
 from server.schema.live_schema import read_live_schema
 from server.settings import Settings, StartError
 from server.startup import start as startup
 from server.startup.declarations import load_declarations
 from server.startup.start import declarations, open_database_url, prepare_database
+from server.tools.inspecting.catalog.choosing import Choice
+from server.tools.inspecting.report import inspect_database
+from server.tools.inspecting.text.module import python_module
 from tests.conftest import on_server, with_database
 from tests.faults.cluster import Cluster
 from tests.http.conftest import Serve, Start, from_tables

@@ -10,12 +10,12 @@ import pytest
 from msgspec import structs
 
 from querybuild.declarations.catalog import Catalog
-from server.inspecting.report import inspect_database
 from server.postgres.row_security.roles import roles_of
 from server.schema.live_schema import LiveSchema, read_live_schema
 from server.settings import Settings, StartError
 from server.startup.declarations import Declarations
 from server.startup.start import prepare_database
+from server.tools.inspecting.report import inspect_database
 from tests.http.supabase import CATALOG, SETTINGS, as_authenticator
 from waterspout import TEXT, Attribute, Resource
 

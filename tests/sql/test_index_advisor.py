@@ -10,8 +10,8 @@ import pytest
 from tornado.ioloop import IOLoop
 
 from server.resources import built_in
-from server.schema import index_advisor
-from server.schema.index_advisor import Suggestion, suggest
+from server.tools.advising import index_advisor
+from server.tools.advising.index_advisor import Suggestion, suggest
 from tests import composite
 from tests.catalog import CATALOG
 from waterspout import (

@@ -20,13 +20,13 @@ import click
 import pytest
 from click.shell_completion import ShellComplete
 
-import server
-import server.commands as real_commands
+import server.tools
+import server.tools.commands as real_commands
 from migrations import MigrationError
 from server.__main__ import main
-from server.console.exit_codes import EXIT_CODES, INTERRUPTED, TERMINATED
 from server.embedded.postgres import EmbeddedError
 from server.settings import SETTINGS, Settings, StartError
+from server.tools.console.exit_codes import EXIT_CODES, INTERRUPTED, TERMINATED
 
 SECRET = "s3cr3t"
 COMMANDS: dict[str, tuple[list[str], dict[str, object]]] = {
@@ -80,12 +80,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
 
 
 def put_functions(monkeypatch: pytest.MonkeyPatch, functions: dict[str, Callable[..., int | None]]) -> None:
-    for module in (ModuleType("server.processes.master"), ModuleType("server.commands")):
+    for module in (ModuleType("server.processes.master"), ModuleType("server.tools.commands")):
         for name, function in functions.items():
             if (name == "serve") == (module.__name__ == "server.processes.master"):
                 setattr(module, name, function)
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(server, "commands", module, raising=False)
+    monkeypatch.setattr(server.tools, "commands", module, raising=False)
 
 
 class Result(NamedTuple):

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 from querybuild.principal import Principal
-from server import commands
 from server.authentication.development import NewToken, sign_token
 from server.authentication.files import read_files
 from server.authentication.tokens import Tokens
 from server.errors import ExpiredToken, InvalidToken
 from server.settings import Settings, SettingsError, StartError
+from server.tools import commands
 
 SECRET = b"x" * 32
 ISSUER = "https://login.example.org/"

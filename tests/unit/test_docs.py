@@ -19,7 +19,6 @@ from querybuild.declarations.types import ColumnType
 from querybuild.filters import GROUPS, RELATION_OPERATORS
 from querybuild.parse import FAMILIES, PAGE_KEYS
 from server.__main__ import main
-from server.console.exit_codes import EXIT_CODES
 from server.engine import ANYBODY, Engine
 from server.errors import ERRORS, INTERNAL
 from server.preparing.reads import ReadShape
@@ -28,6 +27,7 @@ from server.routes import ON_MANY
 from server.schema.live_schema import LiveSchema
 from server.settings import SETTINGS, Settings
 from server.settings.groups import Setting
+from server.tools.console.exit_codes import EXIT_CODES
 from tests.variables import VARIABLES
 
 ROOT = Path(__file__).parents[2]

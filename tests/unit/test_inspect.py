@@ -12,12 +12,12 @@ import pytest
 
 from querybuild.declarations.database_types.composites import composite
 from querybuild.declarations.types import CHAR, DATE, FLOAT, INT, NUMERIC, OPAQUE, TEXT, ColumnType
-from server.inspecting.catalog.model import Type
-from server.inspecting.catalog.view_columns import Shown, shown_columns
-from server.inspecting.declaration.column_types import column_type_of
-from server.inspecting.declaration.conditions import Stated, stated
-from server.inspecting.declaration.naming import constant_of, path_of, plural, singular, snake_case
-from server.inspecting.text.expressions import literal
+from server.tools.inspecting.catalog.model import Type
+from server.tools.inspecting.catalog.view_columns import Shown, shown_columns
+from server.tools.inspecting.declaration.column_types import column_type_of
+from server.tools.inspecting.declaration.conditions import Stated, stated
+from server.tools.inspecting.declaration.naming import constant_of, path_of, plural, singular, snake_case
+from server.tools.inspecting.text.expressions import literal
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_columns_of_a_view() -> None:
 
 def test_a_server_that_does_not_inspect_loads_nothing_for_it() -> None:
     code = (
-        "import server.startup.start, server.commands, sys; "
+        "import server.startup.start, server.tools.commands, sys; "
         "print([name for name in sys.modules if 'inspecting' in name or name == 'pluralizer'])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -32,7 +32,7 @@ ALLOWED = {
     # The library that verifies tokens.
     "server/authentication": {"jwt"},
     # Singular and plural names.
-    "server/inspecting/declaration/naming.py": {"pluralizer"},
+    "server/tools/inspecting/declaration/naming.py": {"pluralizer"},
     # Traces are an extra.
     "server/observing/tracing.py": {"opentelemetry"},
 }
@@ -40,7 +40,7 @@ ALLOWED = {
 # Which other folders of the server each may import. No two import each other.
 FOLDERS: dict[str, set[str]] = {
     "resources": set(),
-    "console": {"settings"},
+    "tools/console": {"settings"},
     "schema": set(),
     "settings": set(),
     "embedded": {"settings"},
@@ -53,14 +53,19 @@ FOLDERS: dict[str, set[str]] = {
     "execution": {"postgres", "preparing"},
     "describing": {"http"},
     "handlers": {"authentication", "describing", "execution", "http", "limits", "observing", "postgres", "preparing"},
-    "explaining": {
-        *("authentication", "console", "execution", "http", "observing", "postgres", "preparing", "schema"),
-        "settings",
+    "tools/explaining": {
+        *("authentication", "execution", "http", "observing", "postgres", "preparing", "schema", "settings"),
+        *("tools/advising", "tools/console"),
     },
-    "inspecting": {"postgres", "schema", "settings"},
+    "tools/advising": {"schema"},
+    "tools/inspecting": {"postgres", "schema", "settings", "tools/advising"},
+    "tools": {
+        *("authentication", "describing", "embedded", "observing", "postgres", "resources", "schema", "settings"),
+        *("startup", "tools/advising", "tools/console", "tools/explaining", "tools/inspecting"),
+    },
     "startup": {
-        *("authentication", "console", "embedded", "handlers", "inspecting", "postgres", "resources", "schema"),
-        "settings",
+        *("authentication", "embedded", "handlers", "postgres", "resources", "schema", "settings"),
+        *("tools/console", "tools/inspecting"),
     },
     "processes": {"authentication", "http", "limits", "observing", "postgres", "schema", "settings", "startup"},
 }
@@ -119,15 +124,22 @@ def test_imports_point_down(path: Path) -> None:
     assert third_party <= allowed
 
 
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def folder_of(module: str) -> str:
+    """Return the folder of the server that a module is in, or "" for one at the top or of another package."""
+    package, *parts = module.split(".")
+    ends = range(len(parts), 0, -1) if package == "server" else ()
+    return next((name for end in ends if (name := "/".join(parts[:end])) in FOLDERS), "")
+
+
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_folders_of_the_server_point_down(folder: str) -> None:
-    known = {
-        parts[1]
-        for path in modules(f"server/{folder}")
-        for module, _ in imports(path)
-        if (parts := module.split("."))[0] == "server" and len(parts) > 1 and (ROOT / "server" / parts[1]).is_dir()
-    }
-    assert known - {folder} <= FOLDERS[folder]
+    own = [path for path in modules(f"server/{folder}") if folder_of(dotted(path)) == folder]
+    known = {folder_of(f"{module}.{name}") for path in own for module, name in imports(path)}
+    assert known - {folder, ""} <= FOLDERS[folder]
 
 
 @pytest.mark.parametrize("folder", PARTS)
@@ -148,7 +160,8 @@ def test_every_folder_of_querybuild_has_a_layer() -> None:
 
 
 def test_every_folder_of_the_server_has_a_layer() -> None:
-    assert {path.parent.name for path in (ROOT / "server").glob("*/__init__.py")} == set(FOLDERS)
+    found = [path.parent for pattern in ("*", "tools/*") for path in (ROOT / "server").glob(f"{pattern}/__init__.py")]
+    assert {str(path.relative_to(ROOT / "server")) for path in found} == set(FOLDERS)
 
 
 @pytest.mark.parametrize("package", ["server", "querybuild"])
@@ -156,9 +169,9 @@ def test_parts_of_a_package_form_no_cycle(package: str) -> None:
     """Its folders, and the modules beside them."""
     known: dict[str, set[str]] = {}
     for path in modules(package):
-        part = path.relative_to(ROOT / package).parts[0].removesuffix(".py")
-        names = [f"{module}.{name}" if module == package else module for module, name in imports(path)]
-        known.setdefault(part, set()).update([name.split(".")[1] for name in names if name.startswith(f"{package}.")])
+        names = [f"{module}.{name}" for module, name in imports(path) if top_level(module) == package]
+        parts = [folder_of(name) or name.split(".")[1] for name in [dotted(path), *names]]
+        known.setdefault(parts[0], set()).update(parts)
     TopologicalSorter({part: others - {part} for part, others in known.items()}).prepare()
 
 

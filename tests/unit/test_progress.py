@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from server.console import progress
+from server.tools.console import progress
 
 Written = Callable[[], str]
 

@@ -1,0 +1,1 @@
+"""Finds indexes that would make requests faster."""

@@ -1,0 +1,45 @@
+"""Chooses the type of the declaration for the type of a column.
+
+What comes in: a Type of the system catalog. What goes out: a ColumnType; OPAQUE if the declarations have none for it.
+It must not know: tables, names, files.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import waterspout
+from querybuild.declarations.arrays import MAX_DIMENSIONS, array
+from querybuild.declarations.database_types.composites import composite
+from querybuild.declarations.database_types.names import BY_SQL_NAME
+from querybuild.declarations.types import OPAQUE, ColumnType, enum
+from server.tools.inspecting.catalog.model import UNSUPPORTED, Type
+
+
+@cache
+def constants() -> dict[str, ColumnType]:
+    """Return the types that declarations import by name: `{"INT": INT, ...}`."""
+    return {name: one for name, one in vars(waterspout).items() if isinstance(one, ColumnType)}
+
+
+def column_type_of(found: Type, dimensions: int = 0) -> ColumnType:
+    """Return the type of the declaration. dimensions: those of an array."""
+    if found.labels:
+        return enum(*found.labels)
+    if found.fields:
+        return _composite(found)
+    if found.element is not None:
+        # PostgreSQL does not compare a domain over an enum.
+        element = OPAQUE if found.element.domains and found.element.labels else column_type_of(found.element)
+        if element is OPAQUE or (element.fields and dimensions > 1):
+            return OPAQUE
+        # A column takes values with other dimensions than those that it declares, which may be more than a value has.
+        return array(element, dimensions=dimensions if 1 < dimensions <= MAX_DIMENSIONS else None)
+    return OPAQUE if found.kind == UNSUPPORTED else BY_SQL_NAME.get(found.name, OPAQUE)
+
+
+def _composite(found: Type) -> ColumnType:
+    fields = {name: column_type_of(one) for name, one in found.fields}
+    if OPAQUE in fields.values():
+        return OPAQUE
+    return composite(found.name, found.schema or None, **fields)
