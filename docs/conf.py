@@ -41,7 +41,8 @@ NAVIGATION = {
 }
 """The pages in the order of a reader, by heading. The decisions are below the architecture."""
 
-BELOW = {"docs/architecture": [f"docs/adr/{page.stem}" for page in sorted((ROOT / "docs/adr").glob("*.md"))]}
+_DECISIONS = [f"docs/adr/{page.stem}" for page in sorted((ROOT / "docs/adr").glob("0*.md"))]
+BELOW = {"docs/architecture": ["docs/adr/README"], "docs/adr/README": _DECISIONS}
 """Pages below a page."""
 
 project = "waterspout"

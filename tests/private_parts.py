@@ -1,4 +1,4 @@
-"""The private and undocumented parts of other packages that the server uses. `docs/architecture.md` says what to do
+"""The private and undocumented parts of other packages that the server uses. `CONTRIBUTING.md` says what to do
 with a new version of one of these packages.
 
 The tests read this list: tests/unit/test_private_parts.py checks that it is complete and that each part exists, and

@@ -32,7 +32,7 @@ from tests.variables import VARIABLES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-ADRS = sorted((DOCS / "adr").glob("*.md"))
+ADRS = sorted((DOCS / "adr").glob("0*.md"))
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "bench/figures/report.md"])
 
 CODE_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
