@@ -457,7 +457,7 @@ class Handler(RequestHandler):
             return
         self._headers["Content-Length"] = str(sum(map(len, pieces)))
         for piece in pieces:
-            self.write(piece)
+            self._write_buffer.append(piece)
             self.flush()
             await asyncio.sleep(0)
         if not self._finished:

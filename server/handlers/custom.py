@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from tornado.web import RequestHandler
@@ -42,9 +42,9 @@ class CustomHandler(Handler):
     arguments. They may be coroutines.
 
     body: the bytes of the body. principal: who sends the request. read, write: read and write resources as the
-    principal may. database: its methods `read` and `write` run work on a connection, as the owner: rules
-    do not apply, and with `row_security` statements run with the server's own role. engine: it has the catalog and the
-    settings. finish_document: sends bytes as a JSON:API document.
+    principal may. database: its methods `read` and `write` run work on a connection, as the owner: rules do not apply,
+    and with `row_security` statements run with the server's own role. engine: it has the catalog and the settings.
+    send: adds a part of the answer. finish_document: sends bytes as a JSON:API document.
     openapi: the paths of the route in the OpenAPI document, `{"/reports/{year}": {"get": {...}}}`. Without it the
     document does not contain the route.
     """
@@ -89,17 +89,19 @@ class CustomHandler(Handler):
         found: dict[str, Any] = json.loads(prepared.ready.encoders.of(JSON_API).encode(result.rows, {}, meta))
         return found
 
-    def write(self, chunk: str | bytes | dict[str, Any] | Change | list[Change]) -> Any:
-        """Write resources as the principal may, all or none: `ids = await self.write([Change(...)])`. Anything but a
-        `Change` or a list of them becomes a part of the answer, as in Tornado.
+    def write(self, changes: Change | Sequence[Change]) -> Awaitable[list[str]]:  # type: ignore[override]  # see `send`
+        """Write resources as the principal may, all or none: `ids = await self.write([Change(...)])`.
 
-        Raises what becomes the answer of such a write: Forbidden, ResourceNotFound, AttributeFault and others."""
-        if isinstance(chunk, Change):
-            return self._write_resources([chunk])
-        if isinstance(chunk, list):
-            return self._write_resources(chunk)
+        Raises what becomes the answer of such a write: Forbidden, ResourceNotFound, AttributeFault and others;
+        TypeError for anything but changes."""
+        listed = [changes] if isinstance(changes, Change) else list(changes)
+        if any(not isinstance(change, Change) for change in listed):
+            raise TypeError("`write` takes changes of resources: answer with `finish`, or with `send` in parts")
+        return self._write_resources(listed)
+
+    def send(self, chunk: str | bytes | dict[str, Any]) -> None:
+        """Add a part of the answer. In other handlers of Tornado this method is `write`."""
         super().write(chunk)
-        return None
 
     async def _write_resources(self, changes: Sequence[Change]) -> list[str]:
         # The method of the request may be that of a read.
@@ -123,10 +125,10 @@ class CustomHandler(Handler):
 
     def finish(self, chunk: str | bytes | dict[str, Any] | None = None) -> asyncio.Future[None]:
         """Finish the answer. A large one may be compressed while other requests are answered."""
-        if self.engine.settings.compression == "off" or self._headers_written:
-            return super().finish(chunk)
         if chunk is not None:
-            self.write(chunk)
+            self.send(chunk)
+        if self.engine.settings.compression == "off" or self._headers_written:
+            return super().finish()
         body = b"".join(self._write_buffer)
         if len(body) <= INLINE_BYTES or not self.should_compress():
             return super().finish()

@@ -51,7 +51,7 @@ class Who(CustomHandler):
 
     def get(self) -> None:
         assert self.context.principal is self.principal
-        self.write(json.dumps(shown(self.principal)))
+        self.send(json.dumps(shown(self.principal)))
 
     def post(self) -> None:
         self.get()

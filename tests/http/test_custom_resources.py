@@ -28,8 +28,8 @@ class Tasks(CustomHandler):
     async def patch(self, row_id: str) -> None:
         change = Change(kind="update", type="task", id=row_id, attributes=json.loads(self.body))
         [written] = await self.write(change)
-        self.write("wrote ")
-        self.write(written)
+        self.send("wrote ")
+        self.send(written)
         self.finish()
 
     async def delete(self, row_id: str) -> None:
@@ -51,7 +51,21 @@ class WritingGet(Tasks):
         self.finish({"ids": await self.write([Change(kind="create", type="task", attributes={"title": "a"})])})
 
 
-ROUTES = [(r"/own", Tasks), (r"/own/([0-9]+)", Tasks), (r"/unasked", Unasked), (r"/written", WritingGet)]
+class Confused(Tasks):
+    async def get(self, row_id: str = "") -> None:
+        for wrong in ("text", {"a": 1}, [{"a": 1}]):
+            with pytest.raises(TypeError, match="answer with `finish`"):
+                self.write(wrong)  # type: ignore[arg-type]  # which is the mistake
+        self.finish("asked")
+
+
+ROUTES = [
+    (r"/confused", Confused),
+    (r"/own", Tasks),
+    (r"/own/([0-9]+)", Tasks),
+    (r"/unasked", Unasked),
+    (r"/written", WritingGet),
+]
 
 
 async def served(start: Start, database_url: str, **settings: Any) -> Api:
@@ -74,6 +88,10 @@ async def ask(api: Api, who: str | None, method: str, row_id: str = "", data: An
     return await api.request(
         method, f"/own/{row_id}".rstrip("/"), headers={} if who is None else {HEADER: who}, body=body
     )
+
+
+async def test_write_is_for_resources(api: Api) -> None:
+    assert (await api.get("/confused")).body == b"asked"
 
 
 async def test_reads_and_writes_obey_the_rules(api: Api, tmp_path: Path) -> None:

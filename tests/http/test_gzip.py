@@ -29,7 +29,7 @@ class Report(CustomHandler):
 
     async def get(self, size: str, media_type: str) -> None:
         self.set_header("Content-Type", media_type)
-        self.write("x")
+        self.send("x")
         self.finish("x" * (int(size) - 1))
 
 
@@ -37,7 +37,7 @@ class Own(CustomHandler):
     async def get(self, kind: str) -> None:
         if kind == "encoded":
             self.set_header("Content-Encoding", "br")
-        self.write("x" * 2000)
+        self.send("x" * 2000)
         if kind == "flushed":
             await self.flush()
         self.finish()
