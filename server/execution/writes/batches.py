@@ -1,14 +1,12 @@
-"""Decides how the writes of a request run: as a single statement, in batches, or in sequence.
-
-A single statement is its own transaction. Otherwise all writes run in one transaction. Neighbours with equal plans are
-sent as a batch if each of them is one statement. Others run one after another.
+"""Chooses how the writes of a request run (`way_of`), and groups them: by resource and kind for custom code, and by
+their plans.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby, pairwise
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,7 +16,6 @@ from querybuild.planning.rows import Row
 from querybuild.query import Lid
 from querybuild.shortcuts import Knows
 from querybuild.sql.creates import Create
-from querybuild.sql.modify import WriteStatements
 from querybuild.sql.statement import Statement
 from serializers.operations import uses_lid
 from server.engine import Engine
@@ -74,31 +71,65 @@ class SingleStatement(msgspec.Struct, frozen=True, eq=False):
         return [WrittenRow(row[0], row)]
 
 
-def single_statement(
-    writes: Sequence[PreparedWrite], answer: Answer[Any], engine: Engine, context: Values, *, has_role: bool
-) -> SingleStatement | None:
-    """Return the statement that does all writes, or None if they need a transaction. context: the values of `Context`.
+class WholeRequest(msgspec.Struct, frozen=True, eq=False):
+    """All writes of a request that may be one statement. shown: what each returns. context: the values of `Context`.
     has_role: whether the role of the request is set, which is only for one statement."""
-    if len(writes) > MAX_CREATES or not (answer.is_returned_whole or answer.last is not None):
+
+    writes: Sequence[PreparedWrite]
+    answer: Answer[Any]
+    engine: Engine
+    context: Values
+    has_role: bool
+
+    def planned(self) -> list[PlannedWrite] | None:
+        """Return the plans of the writes, or None if something else runs between them."""
+        planned = [write.planned for write in self.writes if write.planned is not None and _is_plain(write)]
+        return planned if len(planned) == len(self.writes) and PLANNED.takes_all(planned) else None
+
+    def shown(self) -> list[Node | None]:
+        """Return the columns that the statement of each write returns."""
+        return [self.answer.shown(index) for index in range(len(self.writes))]
+
+
+Way = SingleStatement | Literal["rows", "sequence"]
+
+
+def way_of(group: Sequence[PlannedWrite], engine: Engine, shown: Node | None, whole: WholeRequest | None = None) -> Way:
+    """Return how writes with the same plan run. shown: what each of them returns. whole: set if they are all that a
+    request writes, and if nothing else belongs to its transaction. Then their plans may differ, and the result is a
+    single statement, or "sequence" for a transaction, which asks again for each group.
+
+    | way | what runs | if one write is refused |
+    | --- | --- | --- |
+    | `SingleStatement` | one statement, which is its own transaction, or a few sent at once | again, in a transaction |
+    | rows | one statement with the values of all writes, in a savepoint | again, in sequence |
+    | sequence | the statements of each write, one after another | the request is refused |
+
+    New rows that were decoded as columns (`PreparedRows`) have the second way from the beginning."""
+    if whole is not None:
+        return _single(group, whole) or "sequence"
+    if len(group) == 1 or not REPEATED.takes_all(group):
+        return "sequence"
+    is_repeatable = engine.statements.of_write(group[0].plan, shown).is_repeatable
+    is_ordered = group[0].plan.kind == "create" and _refers_ahead(group)
+    return "rows" if is_repeatable and not is_ordered else "sequence"
+
+
+def _single(planned: Sequence[PlannedWrite], whole: WholeRequest) -> SingleStatement | None:
+    """Return the statement that does all writes, or None if they need a transaction."""
+    answer, engine = whole.answer, whole.engine
+    if len(planned) > MAX_CREATES or not (answer.is_returned_whole or answer.last is not None):
         return None
-    shown = [answer.shown(index) for index in range(len(writes))]
-    single = _single(writes, shown, engine, context)
-    if single is None or (has_role if single.before else not answer.is_returned_whole):
+    shown = whole.shown()
+    if len(planned) == 1:
+        single = _standalone(planned[0], shown[0], engine, whole.context)
+    elif _refers_ahead(planned) or not all(engine.statements.of_write(one.plan, None).is_merged for one in planned):
+        single = None
+    else:
+        single = _creates(whole.writes, planned, shown, engine)
+    if single is None or (whole.has_role if single.before else not answer.is_returned_whole):
         return None
     return single
-
-
-def _single(
-    writes: Sequence[PreparedWrite], shown: Sequence[Node | None], engine: Engine, context: Values
-) -> SingleStatement | None:
-    planned = [write.planned for write in writes if write.planned is not None and _is_plain(write)]
-    if len(planned) < len(writes) or not PLANNED.takes_all(planned):
-        return None
-    if len(writes) == 1:
-        return _standalone(planned[0], shown[0], engine, context)
-    if _refers_ahead(planned) or not all(engine.statements.of_write(one.plan, None).is_merged for one in planned):
-        return None
-    return _creates(writes, planned, shown, engine)
 
 
 def _is_plain(write: PreparedWrite) -> bool:
@@ -210,13 +241,6 @@ def by_plan(planned: Sequence[PlannedWrite]) -> Iterator[list[PlannedWrite]]:
     """Group consecutive writes with the same plan."""
     for _, same in groupby(planned, key=lambda write: write.plan):
         yield list(same)
-
-
-def is_batch(group: Sequence[PlannedWrite], statements: WriteStatements) -> bool:
-    """Whether writes with the same plan are sent as one batch."""
-    if len(group) == 1 or not statements.is_repeatable or not REPEATED.takes_all(group):
-        return False
-    return group[0].plan.kind != "create" or not _refers_ahead(group)
 
 
 def _is_read_next(write: PreparedWrite) -> bool:

@@ -35,7 +35,7 @@ from server.execution.arguments import Arguments, repeated
 from server.execution.refusals import is_refusal
 from server.execution.unfit_values import unfit_value
 from server.execution.writes.answers import Answer
-from server.execution.writes.batches import batches, by_plan, is_batch
+from server.execution.writes.batches import batches, by_plan, way_of
 from server.execution.writes.free_ids import draw_free_ids
 from server.execution.writes.hooks import Writing
 from server.execution.writes.locks import lock_related, lock_rows
@@ -265,7 +265,8 @@ class Transaction:
             for write in group if self._checks_sent else ():
                 await self._check_sent(write)
             statements = self.engine.statements.of_write(group[0].plan, shown)
-            rows = await self._run_rows(group, shown, statements) if is_batch(group, statements) else None
+            way = way_of(group, self.engine, shown)
+            rows = await self._run_rows(group, shown, statements) if way == "rows" else None
             if rows is not None:
                 outcomes += [WrittenRow(row[0], row) for row in rows]
                 if is_checked:

@@ -25,7 +25,7 @@ from server.engine import Engine
 from server.errors import RAISED, Conflict, DatabaseForbids, DatabaseRule, NoFreeId
 from server.execution.refusals import is_refusal, translate_commit_error, translate_write_error
 from server.execution.writes.answers import Answer, set_pointer
-from server.execution.writes.batches import SingleStatement, single_statement
+from server.execution.writes.batches import SingleStatement, WholeRequest, way_of
 from server.execution.writes.outcomes import Missing, WrittenRow
 from server.execution.writes.reply import Reply
 from server.execution.writes.transaction import NotAllWritten, Transaction
@@ -121,11 +121,10 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
 
     async def _run(self, writes: Sequence[PreparedWrite], answer: Answer[Result]) -> Result:
         """Run the writes by the shortest way."""
-        single = None
-        if self.around is None:
-            has_role = self.database.role is not None
-            single = single_statement(writes, answer, self.engine, self.context.values, has_role=has_role)
-        outcomes = None if single is None else await self._run_single(single, answer)
+        whole = WholeRequest(writes, answer, self.engine, self.context.values, self.database.role is not None)
+        planned = None if self.around is not None else whole.planned()
+        way = "sequence" if planned is None else way_of(planned, self.engine, None, whole)
+        outcomes = await self._run_single(way, answer) if isinstance(way, SingleStatement) else None
         if outcomes is None:
             return await self._run_transaction(writes, answer)
         if self.on_commit is not None:
