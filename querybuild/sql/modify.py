@@ -43,12 +43,9 @@ from querybuild.sql.locks import lock_clause
 from querybuild.sql.pipelined_links import compile_pipelined
 from querybuild.sql.statement import Statement
 
-STANDALONE = Knows(WritePlan, used=("kind", "rows", "id_slot", "assignments", "checked"))
-"""What the statement of a row knows of the whole write, if it is the only statement of its transaction."""
-
-REPEATED = Knows(WritePlan, used=("kind", "rows", "id_slot", "assignments", "checked"))
-"""What a batch knows of each of its writes, and an INSERT of several rows of each of its rows. What they must be once
-they are written is checked after the batch."""
+OF_ROW = Knows(WritePlan, used=("kind", "rows", "id_slot", "assignments", "checked"))
+"""What the statement of a row knows of the whole write, if it is the only one of its transaction, or one of a batch or
+of an INSERT of several rows. What the rows must be once they are written is checked after these."""
 
 CREATES = Knows(WritePlan, used=("kind", "rows", "id_slot", "assignments"))
 """What one statement for several creates knows of each of them."""
@@ -153,7 +150,7 @@ def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements
 
 def _needs_transaction(plan: WritePlan, shown: Node | None) -> bool:
     """Return whether a write needs more than the statement of its row, or depends on other rows that it must lock."""
-    if not STANDALONE.takes(plan):
+    if not OF_ROW.takes(plan):
         return True
     if any(one.target for one in plan.assignments) or _locks_owner_first(plan) or may_be_ambiguous(plan):
         return True
@@ -172,7 +169,7 @@ def may_be_ambiguous(plan: WritePlan) -> bool:
 def _is_in_order(plan: WritePlan) -> bool:
     """Return whether each of several writes must be done before the next one: its rows are counted, or what it leaves
     is checked, and the next write might change this."""
-    if may_be_ambiguous(plan) or not REPEATED.takes(plan):
+    if may_be_ambiguous(plan) or not OF_ROW.takes(plan):
         return True
     checked = plan.checked
     return checked is not None and (decides_again(checked) or plan.kind not in plan.resource.abilities.merged)
@@ -222,7 +219,7 @@ def inserted(plan: WritePlan, rows: Sequence[Sequence[Term]]) -> Any:
 def rows_per_insert(plan: WritePlan) -> list[int]:
     """Return how many rows one statement may write, the most first and one last: 40, 6 and 1 of 8 columns. It is always
     one if something can tell several rows from one after the other."""
-    if plan.kind != "create" or "create" not in plan.resource.abilities.merged or not REPEATED.takes(plan):
+    if plan.kind != "create" or "create" not in plan.resource.abilities.merged or not OF_ROW.takes(plan):
         return [1]
     sizes, size = [], MAX_INSERTED_VALUES // max(1, len(plan.assignments))
     while size > 1:

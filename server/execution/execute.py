@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import msgspec
@@ -37,6 +38,7 @@ from server.execution.read_refusals import impossible_value, raise_refusal
 from server.postgres.connection import PostgresConnection
 from server.postgres.database import Database
 from server.postgres.driver_errors import COLLATIONS_DIFFER, OF_ROWS, PARSED, REFUSED, UNSUPPORTED, is_of_rows
+from server.postgres.time_limits import timed
 from server.preparing.reads import PreparedRead, ReadShape
 
 log = logging.getLogger("server")
@@ -97,11 +99,7 @@ async def execute_short(database: Database, read: PreparedRead, sent: Arguments,
     """Execute the read of a list without pages. None: there are too many rows for a whole document. Raises like
     `execute_read`."""
     try:
-        found = await database.read(
-            lambda connection: read_first(connection, read, sent, engine),
-            is_snapshot=True,
-            timeout_seconds=engine.reads.timeout_of(read),
-        )
+        found = await database.read(lambda connection: read_first(connection, read, sent, engine), is_snapshot=True)
     except AnswerTooLarge:
         return None
     except OF_ROWS as error:
@@ -147,6 +145,14 @@ async def read_first(
 ) -> ReadResult | Sequence[Row]:
     """Read a list without pages in its snapshot, if it is short. Otherwise return its first rows. Raises like
     `execute_read`; AnswerTooLarge: the rows are few, but large."""
+    seconds = engine.reads.timeout_of(read)
+    first = partial(_read_first, read=read, sent=sent, engine=engine)
+    return await (first if seconds is None else timed(first, seconds))(connection)
+
+
+async def _read_first(
+    connection: PostgresConnection, read: PreparedRead, sent: Arguments, engine: Engine
+) -> ReadResult | Sequence[Row]:
     statement = read.ready.statements.first
     # One received byte becomes at most six bytes of the document.
     with connection.limit_received(engine.settings.max_answer_bytes // 6) as meter:

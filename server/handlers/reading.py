@@ -39,7 +39,6 @@ from server.postgres.connection import PostgresConnection
 from server.postgres.driver_errors import OF_ROWS
 from server.postgres.sharing.stream_slots import Reader
 from server.postgres.sharing.stream_turn import StreamTurn
-from server.postgres.time_limits import timed
 from server.preparing.reads import PreparedRead, ReadShape
 from server.routes import route_not_found
 
@@ -151,7 +150,7 @@ class ReadingHandler(Handler):
             try:
                 rows: Sequence[Row] = ()
                 if not turn.is_long:
-                    found = await self._read_first(connection, reading)
+                    found = await read_first(connection, prepared, sent, engine)
                     if isinstance(found, ReadResult):
                         return found
                     rows = found
@@ -183,12 +182,6 @@ class ReadingHandler(Handler):
             raise
         finally:
             self._running.streams -= self.is_stream
-
-    def _read_first(self, connection: PostgresConnection, reading: Reading) -> Awaitable[ReadResult | Sequence[Row]]:
-        engine = self.engine
-        first = partial(read_first, read=reading.prepared, sent=reading.sent, engine=engine)
-        seconds = engine.reads.timeout_of(reading.prepared)
-        return (first if seconds is None else timed(first, seconds))(connection)
 
     async def _with_timeout(self, work: Awaitable[Result]) -> Result:
         try:

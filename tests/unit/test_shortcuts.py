@@ -112,23 +112,22 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     WritePlan: (
         {
             "form": write_plan_cache.PLAN,
-            "standalone": modify.STANDALONE,
-            "batch": modify.REPEATED,
+            "row": modify.OF_ROW,
             "creates": modify.CREATES,
             "pipelined": pipelined_links.PLAN,
         },
         """
-                  form     standalone  batch    creates  pipelined
-    kind          used     used        used     used     used
-    rows          used     used        used     used     used
-    id_slot       used     used        used     used     used
-    assignments   used     used        used     used     refused
-    links         used     refused     refused  refused  used
-    precondition  refused  refused     refused  refused  refused
-    kept          used     refused     refused  refused  refused
-    implied       used     refused     refused  refused  refused
-    owner         refused  refused     refused  refused  refused
-    checked       used     used        used     refused  refused
+                  form     row      creates  pipelined
+    kind          used     used     used     used
+    rows          used     used     used     used
+    id_slot       used     used     used     used
+    assignments   used     used     used     refused
+    links         used     refused  refused  used
+    precondition  refused  refused  refused  refused
+    kept          used     refused  refused  refused
+    implied       used     refused  refused  refused
+    owner         refused  refused  refused  refused
+    checked       used     used     refused  refused
     """,
     ),
     LinkWrite: (
