@@ -42,7 +42,7 @@ class Cursor(msgspec.Struct, frozen=True):
     @property
     def known(self) -> tuple[str, ...]:
         """The values that are not null."""
-        return tuple([one for one in self.values if one is not None])
+        return tuple([value for value in self.values if value is not None])
 
     def check(self, mark: str, count: int) -> None:
         """Check that the cursor belongs to the requested list. mark: that of the list. count: the number of its sort

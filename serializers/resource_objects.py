@@ -51,7 +51,9 @@ class ResourceEncoder:
         text = f'{{"type":{json.dumps(resource.type)},"id":"{_ID}"' + (f',"attributes":{_OWN}' if attributes else "")
         text += _object_tail(resource, relationships, linked, base_url, has_link=has_link, has_links=has_links)
         pieces = _pieces(text, linkage_indexes)
-        self._constants: list[Iterable[bytes]] = [repeat(one if isinstance(one, bytes) else b"") for one in pieces]
+        self._constants: list[Iterable[bytes]] = [
+            repeat(piece if isinstance(piece, bytes) else b"") for piece in pieces
+        ]
         self._urls = [(index, repeat(one)) for index, one in enumerate(pieces) if isinstance(one, tuple)]
         self._columns = [(index, one) for index, one in enumerate(pieces) if isinstance(one, str)]
         self._linkage = [(index, one) for index, one in enumerate(pieces) if isinstance(one, int)]

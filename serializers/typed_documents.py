@@ -67,8 +67,10 @@ class TypedDocument:
     def __init__(
         self, type_name: str, attributes: Sequence[Member], relationships: Sequence[Related], max_depth: int
     ) -> None:
-        attributes_type = _optional("Attributes", [(one.name, one.type) for one in attributes])
-        relationships_type = _optional("Relationships", [(one.name, _linkage(one)) for one in relationships])
+        attributes_type = _optional("Attributes", [(attribute.name, attribute.type) for attribute in attributes])
+        relationships_type = _optional(
+            "Relationships", [(relationship.name, _linkage(relationship)) for relationship in relationships]
+        )
         # A tag of msgspec may be absent.
         members: list[tuple[str, Any] | tuple[str, Any, Any]] = [
             ("type", Literal[type_name]),
@@ -79,7 +81,7 @@ class TypedDocument:
         data = msgspec.defstruct("Data", members, **_STRICT)
         document: Any = msgspec.defstruct("Document", [("data", data)], **_STRICT)
         self._decode = msgspec.json.Decoder(document, float_hook=Decimal).decode
-        self._has_open = any(one.is_open for one in attributes)
+        self._has_open = any(attribute.is_open for attribute in attributes)
         self._max_inner_depth = max_depth - _DEPTH_OF_VALUES
 
     def decode(self, body: bytes) -> Typed | None:

@@ -63,7 +63,9 @@ class Engine:
         self.view = View(self.catalog, checks_of_limits(schema.limits), schema.references)
         self._rules = read_rules(self.view, is_closed=self.has_authentication)
         self.is_open = not self.has_authentication and self._rules is None
-        self.hides_relationships = any(one.read_by != ANYONE for each in self.catalog for one in each.relationships)
+        self.hides_relationships = any(
+            relationship.read_by != ANYONE for each in self.catalog for relationship in each.relationships
+        )
         self.fixed_paths = fixed_paths(
             settings.operations_path,
             has_admin=settings.admin_port is None,

@@ -208,7 +208,7 @@ class Catalog:
         declared = self._declared[resource.type]
         keys = [own.own_columns for own in filter(None, map(own_key_of, declared.relationships))]
         others = {name for key in keys if key != columns for name in key} | set(resource.id.key.columns)
-        others |= {one.column_name for one in declared.attributes if one.is_stored}
+        others |= {attribute.column_name for attribute in declared.attributes if attribute.is_stored}
         left = tuple([name for name in columns if name not in others])
         return left or tuple([name for name in columns if name not in resource.id.key.columns])
 

@@ -88,7 +88,7 @@ class Call(msgspec.Struct, frozen=True):
     @property
     def arguments(self) -> tuple[Attribute, ...]:
         """The sent arguments."""
-        return tuple([one for one in self.function.arguments if one.name in self.names])
+        return tuple([argument for argument in self.function.arguments if argument.name in self.names])
 
 
 class Returned(msgspec.Struct, frozen=True):

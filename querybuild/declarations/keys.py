@@ -85,10 +85,10 @@ def id_parts(value: Any, key: Key) -> list[str]:
 def composite_type(types: tuple[ColumnType, ...]) -> ColumnType:
     """Return the type of ids with these parts."""
     read, part = _reader(types), r"([^\\,]|\\[\\,])*"
-    exact = ",".join([one.id_type.pattern for one in types])
+    exact = ",".join([column_type.id_type.pattern for column_type in types])
     return ColumnType(
-        name=",".join([one.name for one in types]),
-        family=",".join([one.family for one in types]),
+        name=",".join([column_type.name for column_type in types]),
+        family=",".join([column_type.family for column_type in types]),
         sql_names=(),
         from_json=read,
         from_text=read,
@@ -99,7 +99,7 @@ def composite_type(types: tuple[ColumnType, ...]) -> ColumnType:
 
 
 def _reader(types: tuple[ColumnType, ...]) -> Any:
-    names = ",".join([one.name for one in types])
+    names = ",".join([column_type.name for column_type in types])
     expected = rf"{len(types)} values joined by commas, {names} (\, is a comma in a value, and \\ a backslash)"
 
     def read(text: Any) -> str:

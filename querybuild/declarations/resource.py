@@ -164,7 +164,7 @@ class Id(msgspec.Struct, frozen=True, eq=False):
         if isinstance(self.columns, tuple | list) and len(self.columns) > 1:
             given = tuple(self.types) if isinstance(self.types, tuple | list) else (self.types,)
             types = given or (BIGINT,) * len(self.columns)
-            if all(isinstance(one, ColumnType) for one in types):
+            if all(isinstance(column_type, ColumnType) for column_type in types):
                 msgspec.structs.force_setattr(self, "type", composite_type(types))
 
     @property

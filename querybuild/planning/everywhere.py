@@ -85,8 +85,10 @@ def link_accesses(
     rules: Iterable[RuleEverywhere], catalog: Catalog, missing: AbstractSet[int]
 ) -> dict[tuple[str | None, str], LinkAccess]:
     """Return what the rules say of each link table."""
-    relationships = [one for resource in catalog for one in resource.relationships]
-    names = dict.fromkeys((link.schema, link.table) for one in relationships if (link := link_of(one)) is not None)
+    relationships = [relationship for resource in catalog for relationship in resource.relationships]
+    names = dict.fromkeys(
+        (link.schema, link.table) for relationship in relationships if (link := link_of(relationship)) is not None
+    )
     found: dict[tuple[str | None, str], LinkAccess] = {}
     for name in names:
         own = [rule for rule in rules if rule.has(name[1])]

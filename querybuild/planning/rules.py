@@ -217,7 +217,7 @@ class Rules:
 
     def _view_of(self, has: Sequence[bool]) -> View | None:
         """Return the declarations as principals with these rights see them, or None if they see them as they are."""
-        key = tuple([(one.is_readable(has), one.is_writable(has)) for one in self._fields])
+        key = tuple([(field.is_readable(has), field.is_writable(has)) for field in self._fields])
         make = lambda: make_view(self._view, zip(self._fields, key, strict=True))  # noqa: E731
         view = self._views.get_or_make(key, make, lambda _: 1)
         return None if view is self._view else view
@@ -255,12 +255,15 @@ def make_view(view: View, fields: Iterable[tuple[FieldRights, tuple[bool, bool]]
             attributes = tuple([seen if one is attribute else one for one in resource.attributes])
             resources[field.type] = msgspec.structs.replace(resource, attributes=attributes)
         elif attribute is None and not is_readable:
-            relationships = tuple([one for one in resource.relationships if one.name != field.name])
+            relationships = tuple(
+                [relationship for relationship in resource.relationships if relationship.name != field.name]
+            )
             resources[field.type] = msgspec.structs.replace(resource, relationships=relationships)
     if resources == view.catalog.by_type:
         return view
     references = [
-        Reference(resources[one.resource.type], one.columns, resources[one.target.type]) for one in view.references
+        Reference(resources[reference.resource.type], reference.columns, resources[reference.target.type])
+        for reference in view.references
     ]
     return View(
         view.catalog.view(resources),
@@ -297,7 +300,7 @@ def _add(
     values that the principal does not have."""
     if None in filters:
         return
-    found = [without_missing(one.conditions, missing) for one in filters if one is not None]
+    found = [without_missing(rule_filter.conditions, missing) for rule_filter in filters if rule_filter is not None]
     found = [conditions for conditions in found if NEVER not in conditions]
     if len(found) == 1:
         criteria[type_name] = found[0]

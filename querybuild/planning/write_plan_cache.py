@@ -121,7 +121,7 @@ def plan_with_form(change: Change, form: WriteForm, context: Values) -> PlannedW
         places += form.places
         for (target, is_own_key), linkage in zip(form.targets, change.relationships.values(), strict=True):
             ids = _linked_ids(linkage, target)
-            has_lids = has_lids or any(one.lid is not None for one in linkage.identifiers)
+            has_lids = has_lids or any(identifier.lid is not None for identifier in linkage.identifiers)
             if not is_own_key:
                 item_pointers[len(values)] = tuple(ids.values())
             values.append(next(iter(ids), None) if is_own_key else list(ids))

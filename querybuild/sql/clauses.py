@@ -192,7 +192,7 @@ def _patterns(conditions: Iterable[Condition]) -> Iterator[Slot]:
 
 def if_visible(rows: Rows, found: Criterion, binds: Binds) -> Criterion:
     """Return a criterion that is only tested for visible rows."""
-    visible = all_of([Template("({})", criterion(one, binds)) for one in rows.criteria])
+    visible = all_of([Template("({})", criterion(condition, binds)) for condition in rows.criteria])
     return Template("CASE WHEN {} THEN {} ELSE FALSE END", visible, found)
 
 
@@ -429,7 +429,7 @@ def join_links(query: QueryBuilder, rows: Rows, binds: Binds) -> QueryBuilder:
     assert through is not None
     far, near = through.far
     equal = equal_keys(columns_of(rows.alias), columns_of(through.alias), (near, far))
-    found = all_of([equal, *[criterion(one, binds) for one in through.criteria]])
+    found = all_of([equal, *[criterion(condition, binds) for condition in through.criteria]])
     return query.join(link_table(through.link, through.alias)).on(found)
 
 

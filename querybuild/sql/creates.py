@@ -59,10 +59,12 @@ def _part(create: Create, numbers: Iterator[int]) -> str:
     plan, ids = create.plan, dict(create.ids)
     terms = [
         assigned(
-            one,
-            Template(f'(SELECT "c0" FROM "o{ids[one.slot]}")') if one.slot in ids else Parameter(f"${next(numbers)}"),
+            assignment,
+            Template(f'(SELECT "c0" FROM "o{ids[assignment.slot]}")')
+            if assignment.slot in ids
+            else Parameter(f"${next(numbers)}"),
         )
-        for one in plan.assignments
+        for assignment in plan.assignments
     ]
     names = ",".join([f'"c{number}"' for number in range(create.width)])
     return f"({names}) AS ({inserted(plan, [terms]).get_sql()}{returning(plan, create.shown, Binds())})"

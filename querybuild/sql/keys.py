@@ -85,7 +85,7 @@ def key_parts(parameter: Term, key: Key) -> list[Term]:
         return [_looked_up([column(REFERENCED, name)], found, by) for name in found.columns]
     if not key.is_composite:
         return [_converted(parameter, key)]
-    has_text = any(one.is_text for one in key.types)
+    has_text = any(column_type.is_text for column_type in key.types)
     return [_part(parameter, index, one, has_text=has_text) for index, one in enumerate(key.types, 1)]
 
 

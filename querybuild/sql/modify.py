@@ -152,13 +152,13 @@ def _needs_transaction(plan: WritePlan, shown: Node | None) -> bool:
     """Return whether a write needs more than the statement of its row, or depends on other rows that it must lock."""
     if not OF_ROW.takes(plan):
         return True
-    if any(one.target for one in plan.assignments) or _locks_owner_first(plan) or may_be_ambiguous(plan):
+    if any(assignment.target for assignment in plan.assignments) or _locks_owner_first(plan) or may_be_ambiguous(plan):
         return True
     # A trigger INSTEAD OF waits for the rows of its tables, and PostgreSQL does not test the view again after that.
     if plan.kind != "create" and plan.rows.is_limited and plan.resource.abilities.is_view:
         return True
     rows = [plan.rows, plan.checked, None if shown is None else shown.rows]
-    return (shown is not None and bool(shown.targets)) or any(one is not None and decides_again(one) for one in rows)
+    return (shown is not None and bool(shown.targets)) or any(row is not None and decides_again(row) for row in rows)
 
 
 def may_be_ambiguous(plan: WritePlan) -> bool:
@@ -180,7 +180,10 @@ def _locks_owner_first(plan: WritePlan) -> bool:
     the id, the statement of the row locks the owner (`_joined`)."""
     if plan.kind != "update":
         return False
-    return any(one.owner is not None and one.key is not None and not one.key.holds_id for one in plan.assignments)
+    return any(
+        assignment.owner is not None and assignment.key is not None and not assignment.key.holds_id
+        for assignment in plan.assignments
+    )
 
 
 def may_meet_taken_ids(plan: WritePlan) -> bool:
@@ -414,7 +417,7 @@ def _lock_implied(implied: Implied) -> Statement:
 
 def _by_slot(plan: WritePlan) -> Iterable[Assignment]:
     """Return one assignment for each value: that of a key may have several columns."""
-    return {one.slot: one for one in plan.assignments}.values()
+    return {assignment.slot: assignment for assignment in plan.assignments}.values()
 
 
 def _is_row(plan: WritePlan, binds: Binds) -> Criterion:

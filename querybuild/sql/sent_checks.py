@@ -29,13 +29,13 @@ def compile_sent_check(plan: WritePlan) -> Statement | None:
     """
     if plan.checked is None:
         return None
-    columns, alias = [one.column for one in plan.assignments], plan.checked.alias
+    columns, alias = [assignment.column for assignment in plan.assignments], plan.checked.alias
     conditions = tuple(_decided(plan.checked.rights, alias, columns))
     if not conditions:
         return None
     binds, rows = Binds(), table(plan.resource)
     typed = PostgreSQLQuery.from_(rows).select(*[rows.field(name) for name in columns]).where(Template("FALSE"))
-    values = ",".join([sql_of(assigned(one, binds.request(one.slot))) for one in plan.assignments])
+    values = ",".join([sql_of(assigned(assignment, binds.request(assignment.slot))) for assignment in plan.assignments])
     (is_met,) = are_met(conditions, binds)
     text = f'SELECT {sql_of(is_met)} FROM ({typed.get_sql()} UNION ALL SELECT {values}) AS "{alias}"'
     return Statement(text, binds.slots)

@@ -82,8 +82,8 @@ def value_schema(column_type: ColumnType) -> JsonSchema:
 
 def shape_schemas(api: Api) -> Schemas:
     """Return the components of the shapes of JSON attributes."""
-    attributes = [one for resource in api.catalog for one in resource.attributes if not one.is_hidden]
-    shapes = [one.shape for one in attributes if one.shape is not None]
+    attributes = [attribute for resource in api.catalog for attribute in resource.attributes if not attribute.is_hidden]
+    shapes = [attribute.shape for attribute in attributes if attribute.shape is not None]
     _, components = msgspec.json.schema_components(shapes, ref_template=_SHAPES)
     return {f"Shape.{name}": _storable(schema) for name, schema in components.items()}
 

@@ -159,7 +159,9 @@ def _resource_object(resource: Resource, api: Api) -> JsonSchema:
     if attributes:
         members["attributes"] = _object(attributes)
     if resource.relationships:
-        members["relationships"] = _object({one.name: _shown_linkage(one) for one in resource.relationships})
+        members["relationships"] = _object(
+            {relationship.name: _shown_linkage(relationship) for relationship in resource.relationships}
+        )
     if "detail" in resource.methods:
         members["links"] = ref(LINKS)
     found = _object(members, ["type", "id"])
@@ -200,7 +202,11 @@ def _written(resource: Resource, api: Api, *, on_create: bool, without: str = ""
     written = [one for one in api.written_attributes(resource, on_create=on_create) if one.name not in given]
     relationships = list(api.written_relationships(resource, on_create=on_create))
     required = [one.name for one in written if _is_required(one, on_create=on_create)]
-    links = [one.name for one in relationships if on_create and _is_required_link(one) and one.name not in given]
+    links = [
+        relationship.name
+        for relationship in relationships
+        if on_create and _is_required_link(relationship) and relationship.name not in given
+    ]
     members: JsonSchema = {"type": {"const": resource.type}}
     if not on_create:
         members["id"] = sent_id(resource)
@@ -233,11 +239,13 @@ def _sent_relationships(resource: Resource, api: Api, own: list[Relationship], r
 
 
 def _relationships(relationships: Iterable[Relationship]) -> JsonSchema:
-    return _object({one.name: _sent_linkage(one) for one in relationships}) | {"additionalProperties": False}
+    return _object({relationship.name: _sent_linkage(relationship) for relationship in relationships}) | {
+        "additionalProperties": False
+    }
 
 
 def _attributes(attributes: Iterable[Attribute], resource: Resource, api: Api) -> JsonSchema:
-    members = {one.name: written_schema(one, api.limit_of(resource, one)) for one in attributes}
+    members = {attribute.name: written_schema(attribute, api.limit_of(resource, attribute)) for attribute in attributes}
     return _object(members) | {"additionalProperties": False}
 
 

@@ -97,10 +97,10 @@ def _include(resource: Resource, api: Api) -> JsonSchema:
     found: list[str] = []
     for _ in range(api.limits.max_include_depth):
         level = [
-            ((*path, one.name), api.catalog.target(one))
+            ((*path, relationship.name), api.catalog.target(relationship))
             for path, owner in level
-            for one in owner.relationships
-            if one.includable
+            for relationship in owner.relationships
+            if relationship.includable
         ]
         if found and len(found) + len(level) > MAX_PATHS:
             break

@@ -25,7 +25,10 @@ def filter_schemas(api: Api) -> Schemas:
     names: dict[str, str] = {}
     for resource in api.catalog:
         own = ref(component(resource.type, "comparison"))
-        attributes = [api.catalog.id_of(resource), *(one for one in resource.attributes if one.is_filterable)]
+        attributes = [
+            api.catalog.id_of(resource),
+            *(attribute for attribute in resource.attributes if attribute.is_filterable),
+        ]
         comparisons = [*_comparisons(attributes, names), *_comparisons_of_fields(attributes, names)]
         groups = narrowed(_GROUP, **{"and": {"items": own}, "or": {"items": own}, "not": own})
         found[component(resource.type, "comparison")] = {"anyOf": comparisons}

@@ -246,7 +246,7 @@ async def read_rows(
     """Return the rows with these ids, each with its id and its readable attributes, read in one batch."""
     read = engine.reads.prepare(ReadShape("resource", resource), "", context)
     statement = read.ready.statements.primary
-    values = [Arguments(context=context.values, path=one).of(statement) for one in ids]
+    values = [Arguments(context=context.values, path=row_id).of(statement) for row_id in ids]
     rows = await connection.fetch_batch(statement.sql, values, engine.settings.max_answer_bytes)
     return {row[0]: row for row in rows}
 

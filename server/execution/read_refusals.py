@@ -44,7 +44,7 @@ def raise_refusal(error: Exception, read: PreparedRead, path_id: object = None) 
     some row, or one of its functions raised it."""
     if is_rule(error) or isinstance(error, RETRYABLE):
         raise error
-    if is_schema_changed(error) and not any(_is_custom(one) for one in read.planned.filters):
+    if is_schema_changed(error) and not any(_is_custom(sent_filter) for sent_filter in read.planned.filters):
         raise error
     if (character := unknown_character(error)) is not None:
         if has_text(path_id, character):
@@ -54,13 +54,13 @@ def raise_refusal(error: Exception, read: PreparedRead, path_id: object = None) 
             if any(has_text(read.planned.values[slot], character) for slot in sent.slots):
                 detail = placed(sent.source, "It has a character that the database cannot store.")
                 raise ValueRefused(detail, parameter=sent.source.parameter) from error
-    suspects = [one for one in read.planned.filters if _is_suspect(one, error)]
+    suspects = [sent_filter for sent_filter in read.planned.filters if _is_suspect(sent_filter, error)]
     if state_of(error) in _OF_TEXTS:
         # A text that was right when the server started, such as the label of an enum.
         suspects = suspects or [
-            one
-            for one in read.planned.filters
-            if any(is_quoted(read.planned.values[slot], error) for slot in one.slots)
+            sent_filter
+            for sent_filter in read.planned.filters
+            if any(is_quoted(read.planned.values[slot], error) for slot in sent_filter.slots)
         ]
     if suspects:
         one = max(suspects, key=lambda one: _suspicion(one, error, read.planned.values))

@@ -219,7 +219,7 @@ def _repeated(
         targets = [link.target for link in write.plan.links if _is_about(error, link.target, engine)]
         if targets:
             resource = targets[0]
-            names = list(dict.fromkeys([name for one in columns for name in _fields_of(resource, one)]))
+            names = list(dict.fromkeys([name for column in columns for name in _fields_of(resource, column)]))
     values = "these values" if len(names) > 1 else "this value"
     what = f"{values} already: {listed(map(quoted, names))}" if names else "values already that must be unique"
     return Conflict(f"Another {resource.type} has {what}.", pointer=pointer)
@@ -251,7 +251,7 @@ def _is_changed_reference(error: PostgresMessage, write: PlannedWrite, engine: E
     """Return whether the foreign key of the error is that of a relationship to columns other than the id, and the write
     changes one of these. The rows with this key may be written too, or be of the same table. A value that the write
     itself puts into the key exists, because the server looks it up."""
-    columns, changed = set(_columns(error, write, engine)), {one.column for one in write.plan.assignments}
+    columns, changed = set(_columns(error, write, engine)), {assignment.column for assignment in write.plan.assignments}
     resource = engine.catalog.by_type[write.plan.resource.type]
     for one in resource.relationships if write.plan.kind == "update" else ():
         own, target = own_key_of(one), engine.catalog.by_type[one.target]
@@ -267,11 +267,15 @@ def _domain_fields(domain: str, write: PlannedWrite, engine: Engine) -> list[tup
     there is none, it is in a composite type."""
     # The attribute may be that of a principal's view. The limits are those of the declared ones.
     declared = engine.catalog.by_type[write.plan.resource.type]
-    limits = {one.name: limit for one in declared.attributes if (limit := engine.schema.limits.get(one)) is not None}
+    limits = {
+        attribute.name: limit
+        for attribute in declared.attributes
+        if (limit := engine.schema.limits.get(attribute)) is not None
+    }
     sent = [
-        (one.attribute, slot_pointer(write, one.slot))
-        for one in write.plan.assignments
-        if one.attribute is not None and not one.attribute.is_hidden
+        (assignment.attribute, slot_pointer(write, assignment.slot))
+        for assignment in write.plan.assignments
+        if assignment.attribute is not None and not assignment.attribute.is_hidden
     ]
     found = [(one, pointer) for one, pointer in sent if one.name in limits and domain in limits[one.name].domains]
     found = found or [(one, pointer) for one, pointer in sent if (one.type.element or one.type).fields]
@@ -286,9 +290,9 @@ def _suspect(error: Exception, write: PlannedWrite) -> tuple[str, str, ColumnTyp
         return None
     state = state_of(error)
     sent = [
-        (one.attribute, one.slot)
-        for one in write.plan.assignments
-        if one.attribute is not None and write.values[one.slot] is not None
+        (assignment.attribute, assignment.slot)
+        for assignment in write.plan.assignments
+        if assignment.attribute is not None and write.values[assignment.slot] is not None
     ]
     found = [one for one in sent if one[0].type.is_checked_by_database and state not in _OF_EXPRESSIONS]
     if not found and state == "22001" and write.plan.kind == "create" and write.plan.id_slot is not None:

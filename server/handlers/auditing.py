@@ -56,7 +56,9 @@ def record(handler: Handler, targets: Sequence[Target], outcome: str) -> bool:
     subject, issuer = (None, None) if principal is ANONYMOUS else (principal.subject, principal.issuer or None)
     now = iso_time(time.time())
     lines = [
-        AuditLine(now, handler.request_id, subject, issuer, one.kind, one.type, one.id, outcome, one.relationship)
-        for one in targets
+        AuditLine(
+            now, handler.request_id, subject, issuer, target.kind, target.type, target.id, outcome, target.relationship
+        )
+        for target in targets
     ]
     return audit.add(lines)

@@ -118,7 +118,7 @@ class CustomHandler(Handler):
         on_commit = None if audit is None else lambda ids: record_written(self, with_ids(targets, ids))
         writer = Writer(database, self.engine, self.context, self.request.headers, self.cancel_scope, on_commit)
         ids = await translate_refusals(database.role, writer.run)(writes, Ids())
-        return [str(one) for one in ids]
+        return [str(row_id) for row_id in ids]
 
     def client_gone(self) -> None:
         """Do nothing: custom code is not cancelled, because it may do more than answer."""

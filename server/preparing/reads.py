@@ -219,7 +219,9 @@ class Reads:
             return ()
         shown = [node.resource.type for node, _ in nodes(plan.node)] + [step.resource.type for step in plan.rows.joins]
         keys = [(name, "") for name in shown]
-        keys += [(node.resource.type, one.relationship.name) for node, _ in nodes(plan.node) for one in node.branches]
+        keys += [
+            (node.resource.type, branch.relationship.name) for node, _ in nodes(plan.node) for branch in node.branches
+        ]
         if plan.scope is not None:
             keys.append((plan.scope.parent.type, plan.scope.relationship.name))
         return tuple(dict.fromkeys(name for name, relation in keys if (name, relation) in self._unenforced_keys))

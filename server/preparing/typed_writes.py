@@ -81,9 +81,12 @@ class TypedWrites:
         return change, planned, form.written
 
     def _document(self, resource: Resource, view: View) -> tuple[TypedDocument, tuple[JsonType, ...]]:
-        types = tuple([json_type(one, view.checks_of(one)) for one in resource.attributes])
+        types = tuple([json_type(attribute, view.checks_of(attribute)) for attribute in resource.attributes])
         members = [Member(one.name, own.type, own.is_open) for one, own in zip(resource.attributes, types, strict=True)]
-        related = [Related(one.name, one.target, one.is_to_many) for one in resource.relationships]
+        related = [
+            Related(relationship.name, relationship.target, relationship.is_to_many)
+            for relationship in resource.relationships
+        ]
         return TypedDocument(resource.type, members, related, self._limits.max_json_depth), types
 
     def _learn(
@@ -120,9 +123,13 @@ class TypedWrites:
 def _in_order(change: Change, resource: Resource) -> Change:
     """Return the change with its members in the order of the declarations."""
     sent, linked = change.attributes, change.relationships
-    names = [one.name for one in resource.attributes]
+    names = [attribute.name for attribute in resource.attributes]
     return msgspec.structs.replace(
         change,
         attributes=None if sent is None else {name: sent[name] for name in names if name in sent},
-        relationships={one.name: linked[one.name] for one in resource.relationships if one.name in linked},
+        relationships={
+            relationship.name: linked[relationship.name]
+            for relationship in resource.relationships
+            if relationship.name in linked
+        },
     )

@@ -61,6 +61,6 @@ def _move_to_first_descriptors(sockets: Sequence[socket.socket]) -> None:
     open across exec."""
     end = FIRST_DESCRIPTOR + len(sockets)
     # Copies above the range come first: a socket may have a descriptor that another one is moved to.
-    copies = [fcntl.fcntl(one.fileno(), fcntl.F_DUPFD_CLOEXEC, end) for one in sockets]
+    copies = [fcntl.fcntl(listener.fileno(), fcntl.F_DUPFD_CLOEXEC, end) for listener in sockets]
     for descriptor, copy in enumerate(copies, FIRST_DESCRIPTOR):
         os.dup2(copy, descriptor, inheritable=True)

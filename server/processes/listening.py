@@ -58,7 +58,7 @@ def listen(settings: Settings) -> Listening:
     """Return the sockets that were handed over, else those of the settings. Raises StartError."""
     given = systemd.listening_sockets()
     admin = given.pop(ADMIN, [])
-    main = [one for sockets in given.values() for one in sockets]
+    main = [listener for sockets in given.values() for listener in sockets]
     if not main:
         return _bind(settings, admin)
     if settings.admin_port is not None and not admin:

@@ -116,7 +116,7 @@ async def _stop(
 
 def _listen(server: Server, sockets: Sequence[socket.socket]) -> None:
     """Duplicate the descriptors, because a server closes its own when it stops."""
-    server.add_sockets([socket.socket(fileno=socket.dup(one.fileno())) for one in sockets])
+    server.add_sockets([socket.socket(fileno=socket.dup(listener.fileno())) for listener in sockets])
 
 
 async def _close_server(server: Server, seconds: float) -> None:

@@ -62,7 +62,7 @@ class Fault(msgspec.Struct, frozen=True):
     def text_within(self) -> str:
         """The text where it is known which resource or function it is about."""
         members = (("attribute", self.attribute), ("relationship", self.relationship), ("argument", self.argument))
-        return "".join([_label(*one) for one in members]) + self.reason
+        return "".join([_label(*member) for member in members]) + self.reason
 
     @property
     def of_resource(self) -> Fault:

@@ -155,7 +155,7 @@ def _where(function: Function) -> str:
 
 
 def _signature(function: Function, chosen: _Overload) -> Signature:
-    types = {one.name: chosen.sql_types.get(one.column_name, "") for one in function.arguments}
+    types = {argument.name: chosen.sql_types.get(argument.column_name, "") for argument in function.arguments}
     facts = chosen.facts
     is_void = facts["returned"] == "void"
     return Signature(types, is_scalar=not facts["has_columns"], is_void=is_void, oid=facts["oid"])
@@ -186,7 +186,7 @@ async def _result_faults(
     resources = {place: catalog.by_type.get(function.returns) for place, function in functions.items()}
     calls = {
         place: (
-            Call(function, tuple([one.name for one in function.arguments])),
+            Call(function, tuple([argument.name for argument in function.arguments])),
             None if (resource := resources[place]) is None else resource.id.key,
         )
         for place, function in functions.items()

@@ -42,10 +42,10 @@ async def with_live_types(
     """Return the resources with the live types of those attributes that are compared by them. found: their tables.
     terms: the types of those attributes that are computed in SQL."""
     oids = {
-        (resource.type, one.name): _oid_of(resource, one, found, terms)
+        (resource.type, attribute.name): _oid_of(resource, attribute, found, terms)
         for resource in resources
-        for one in resource.attributes
-        if one.type is OPAQUE and one.compute is None
+        for attribute in resource.attributes
+        if attribute.type is OPAQUE and attribute.compute is None
     }
     names = await _type_names(connection, oids.values())
     known = {oid: name for oid, name in names.items() if await _is_ordered(connection, name)}
@@ -68,11 +68,11 @@ async def _cast_types(
     even with itself, no `varchar[]` with a `text[]`, and no array of a domain over a composite type with one of this
     type."""
     columns = {
-        (resource.type, one.name): (one.type, table.columns[one.column_name])
+        (resource.type, attribute.name): (attribute.type, table.columns[attribute.column_name])
         for resource in resources
         if (table := found[resource.schema, resource.table]) is not None
-        for one in resource.attributes
-        if one.is_stored
+        for attribute in resource.attributes
+        if attribute.is_stored
     }
     cast = {key: pair for key, pair in columns.items() if _is_enum_domain(*pair) or _is_other_array(*pair)}
     names = await _type_names(connection, [column.type_oid for _, column in cast.values()])
@@ -99,10 +99,11 @@ def _is_other_array(declared: ColumnType, column: LiveColumn) -> bool:
 
 def _with_types(resource: Resource, types: Mapping[tuple[str, str], ColumnType]) -> Resource:
     """Return the resource with the types of attributes, which are by its type and their names."""
-    if not any((resource.type, one.name) in types for one in resource.attributes):
+    if not any((resource.type, attribute.name) in types for attribute in resource.attributes):
         return resource
     attributes = [
-        msgspec.structs.replace(one, type=types.get((resource.type, one.name), one.type)) for one in resource.attributes
+        msgspec.structs.replace(attribute, type=types.get((resource.type, attribute.name), attribute.type))
+        for attribute in resource.attributes
     ]
     return msgspec.structs.replace(resource, attributes=tuple(attributes))
 

@@ -209,10 +209,10 @@ def auth_algorithms(text: str) -> str:
     """
     names = tuple(dict.fromkeys(one.strip() for one in text.split(",")))
     known = (*algorithms.PUBLIC, *algorithms.SECRET_BYTES)
-    unknown = [one for one in names if one not in known]
+    unknown = [name for name in names if name not in known]
     if unknown:
         raise ValueError(f"expected names out of {', '.join(known)}, with commas between; not {unknown[0]!r}")
-    if len({one in algorithms.SECRET_BYTES for one in names}) > 1:
+    if len({name in algorithms.SECRET_BYTES for name in names}) > 1:
         raise ValueError("HS256, HS384 and HS512 are not accepted together with algorithms of public keys")
     return ",".join(names)
 

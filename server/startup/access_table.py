@@ -44,7 +44,7 @@ def closed_types(catalog: Catalog, *, is_authenticated: bool) -> tuple[str, ...]
     if not is_authenticated:
         return ()
     types = [resource.type for resource in catalog if not resource.access]
-    functions = [one.route_path for one in catalog.functions if not one.audiences(is_authenticated=True)]
+    functions = [function.route_path for function in catalog.functions if not function.audiences(is_authenticated=True)]
     return (*types, *functions)
 
 

@@ -173,7 +173,7 @@ def _print_checked(found: CheckReport, faults: Sequence[str], grants: Sequence[s
         _print_row("", grant)
     for warning in found.warnings:
         _print_row("warning", warning)
-    missing = [one for one in found.suggestions if one.rank == "missing"]
+    missing = [suggestion for suggestion in found.suggestions if suggestion.rank == "missing"]
     for one in missing:
         _print_row("missing", f"{one.sql}  -- {one.reason}")
     for one in found.suggestions[len(missing) :]:

@@ -50,7 +50,7 @@ def composite(name: str, schema: str | None = None, /, **fields: ColumnType) -> 
         sql_names=(name,),
         from_json=from_json,
         from_text=from_text,
-        has_equality=all(one.has_equality and not one.is_compared_as_text for one in fields.values()),
+        has_equality=all(field.has_equality and not field.is_compared_as_text for field in fields.values()),
         has_order=False,
         is_checked_by_database=True,
         select=_select(fields),
@@ -69,7 +69,7 @@ def _check_arguments(name: object, schema: object, fields: Mapping[str, object])
     if wrong := [one for one in (name, "" if schema is None else schema) if not isinstance(one, str)]:
         example = 'composite("address", street=TEXT)'
         raise TypeError(f"composite takes the name of a type, such as {example}, not {wrong[0]!r}")
-    if not fields or not all(isinstance(one, ColumnType) for one in fields.values()):
+    if not fields or not all(isinstance(field, ColumnType) for field in fields.values()):
         raise TypeError(f'composite takes the types of its fields, such as composite("{name}", street=TEXT)')
 
 
@@ -112,7 +112,9 @@ def _writer(column_type: ColumnType) -> Convert:
         write = _writer(element)
 
         def write_items(items: Any) -> Any:
-            return [write_items(one) if isinstance(one, list) else None if one is None else write(one) for one in items]
+            return [
+                write_items(item) if isinstance(item, list) else None if item is None else write(item) for item in items
+            ]
 
         return write_items
     if column_type.fields or column_type in (JSON, JSONB):

@@ -103,7 +103,7 @@ def split_values(query_string: str, limits: Limits) -> SplitQuery | None:
 
 
 def _cursor_form(cursor: Cursor) -> Hashable:
-    return tuple([one is None for one in cursor.values]), cursor.is_cut
+    return tuple([value is None for value in cursor.values]), cursor.is_cut
 
 
 def _parameter(encoded: str) -> tuple[str, ParameterRole]:

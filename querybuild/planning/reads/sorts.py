@@ -74,7 +74,7 @@ class SortPlanner:
             alias = self._join(path, resource, alias, relationship).alias
             resource = self.catalog.target(relationship)
         columns = self._sort_columns(key, names[-1], resource, alias)
-        return [OrderKey(one, key.is_descending, is_nullable or one.attribute.nullable) for one in columns]
+        return [OrderKey(column, key.is_descending, is_nullable or column.attribute.nullable) for column in columns]
 
     def _sort_columns(self, key: SortKey, name: str, resource: Resource, alias: str) -> Sequence[ColumnRef]:
         """Return the columns of the last name of a path: that of an attribute, or those of an id. name: the last

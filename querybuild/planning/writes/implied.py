@@ -21,7 +21,7 @@ from querybuild.planning.writes.write_plan import Assignment, Implied, Kept
 
 def plan_implied(draft: Draft) -> None:
     """Plan what the assignments of a draft mean for the fields that were not sent. Appends to its errors."""
-    assigned = {one.column: one for one in draft.assignments}
+    assigned = {assignment.column: assignment for assignment in draft.assignments}
     if not draft.on_create:
         draft.kept += _kept(draft)
     for own in _unsent(draft):
@@ -128,7 +128,7 @@ def kept_columns(target: Resource, relationship: Relationship, draft: Draft) -> 
     others = [own.own_columns for own in map(own_key_of, declared.relationships) if own is not None]
     shared = {name for names in others if names != columns for name in names} | set(target.id.key.columns)
     if len(columns) > 1:
-        shared |= {one.column_name for one in declared.attributes if one.is_stored}
+        shared |= {attribute.column_name for attribute in declared.attributes if attribute.is_stored}
     return tuple([name for name in columns if name in shared])
 
 

@@ -94,7 +94,10 @@ def _contradictions(draft: Draft) -> Iterator[RelationshipFault]:
 
 def _has_itself(linkage: LinkageChange, draft: Draft) -> bool:
     change = draft.change
-    return any(one.id == change.id if one.lid is None else one.lid == change.lid for one in linkage.identifiers)
+    return any(
+        identifier.id == change.id if identifier.lid is None else identifier.lid == change.lid
+        for identifier in linkage.identifiers
+    )
 
 
 _PARTICIPLES: dict[LinkMode, str] = {"add": "added", "replace": "replaced", "remove": "removed"}
@@ -214,7 +217,7 @@ def plan_owner(draft: Draft, owner: Owner) -> OwnerRow:
         key = referring_key(relationship, relationship.foreign_columns, parent)
         target = open_named(parent, draft.context) if relationship.references else None
         draft.assignments += key_assignments(key, slot, target=target)
-    elif any(is_value_of(one, holder) for one in draft.assignments):
+    elif any(is_value_of(assignment, holder) for assignment in draft.assignments):
         _check_owner(draft, draft.change.relationships[holder.name], owner)
     return _owner_row(draft, parent, slot, has_links=link_of(relationship) is not None)
 

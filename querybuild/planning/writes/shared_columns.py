@@ -42,7 +42,7 @@ def assigned_key(
     if value is not None:
         return assignments
     emptied = catalog.emptied_columns(resource, key.columns)
-    return [one for one in assignments if one.column in emptied]
+    return [assignment for assignment in assignments if assignment.column in emptied]
 
 
 def is_value_of(assignment: Assignment, own: ToOne) -> bool:
@@ -61,9 +61,9 @@ def split_shared(
     """Return the assignments to write, and those that must agree. id_slot: of the id of the row, which an update does
     not write. Only keys of several columns may share columns with other fields."""
     of_id = [] if id_slot is None or not id_key.is_composite else key_assignments(id_key, id_slot)
-    if not of_id and all(one.key is None or one.key.holds_id for one in assignments):
+    if not of_id and all(assignment.key is None or assignment.key.holds_id for assignment in assignments):
         return list(assignments), []
-    given = [one for one in assignments if not of_id or one.slot != id_slot]
+    given = [assignment for assignment in assignments if not of_id or assignment.slot != id_slot]
     # A field with fewer columns comes first, so one with more columns still has a column to write.
     given.sort(key=lambda one: 1 if one.key is None else len(one.key.columns))
     first: dict[str, Assignment] = {}

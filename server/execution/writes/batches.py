@@ -123,7 +123,7 @@ def _single(planned: Sequence[PlannedWrite], whole: WholeRequest) -> SingleState
     shown = whole.shown()
     if len(planned) == 1:
         single = _standalone(planned[0], shown[0], engine, whole.context)
-    elif _refers_ahead(planned) or not all(engine.statements.of_write(one.plan, None).is_merged for one in planned):
+    elif _refers_ahead(planned) or not all(engine.statements.of_write(write.plan, None).is_merged for write in planned):
         single = None
     else:
         single = _creates(whole.writes, planned, shown, engine)
@@ -140,7 +140,7 @@ def _is_plain(write: PreparedWrite) -> bool:
 def _refers_ahead(planned: Sequence[PlannedWrite]) -> bool:
     """Return whether a create may refer to the id that a later one brings along. One after the other this is refused,
     and a single statement would allow it."""
-    if all(one.plan.id_slot is None for one in planned):
+    if all(write.plan.id_slot is None for write in planned):
         return False
     keys: set[Any] = set()
     for one in planned:
@@ -183,7 +183,7 @@ def _pipelined(planned: PlannedWrite, statements: Sequence[Statement], engine: E
     # Each value is encoded once.
     encoded = Arguments(tuple([as_parameter(value) for value in native.request]))
     count, row = as_parameter(len(wanted)), as_parameter(row_id)
-    before = [(one.sql, encoded.of(one, keys=count, row=row)) for one in statements]
+    before = [(statement.sql, encoded.of(statement, keys=count, row=row)) for statement in statements]
     last = native.of(statements[-1], keys=len(wanted), row=row_id)
     return SingleStatement(statements[-1].sql, last, [planned], (), before)
 

@@ -108,7 +108,7 @@ def _per_statement(ids: list[Any], merged: frozenset[str], kind: ChangeKind) -> 
     """Return the ids of the rows that each statement writes: all of them, or one if something can tell it."""
     if not ids:
         return []
-    return [ids] if kind in merged else [[one] for one in ids]
+    return [ids] if kind in merged else [[row_id] for row_id in ids]
 
 
 async def _unlink_each(task: LinkTask, detach: Statement, leaving: Statement) -> None:
@@ -145,10 +145,10 @@ async def _write_keys(task: LinkTask, wanted: list[Any], rows: Sequence[Row]) ->
     ]
     sent = [
         (
-            await task.connection.pipeline(one.statement.sql, one.task.values_of(one.statement, one.leaving)),
-            len(one.ids),
+            await task.connection.pipeline(step.statement.sql, step.task.values_of(step.statement, step.leaving)),
+            len(step.ids),
         )
-        for one in steps[:-1]
+        for step in steps[:-1]
     ]
     for one in steps[-1:]:
         await _change_links(one.task, one.statement, None, len(one.ids), one.leaving)

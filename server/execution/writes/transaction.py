@@ -148,7 +148,7 @@ class Transaction:
         statement = self.engine.statements.of_check(checked)
         values = Arguments(context=self.context.values).of(statement, keys=repeated(ids))
         wrong = {row[0] for row in await self.connection.fetch(statement.sql, *values)}
-        return next((one for one in ids if one in wrong), None)
+        return next((row_id for row_id in ids if row_id in wrong), None)
 
     async def create_rows(self, rows: PreparedRows, shown: Node) -> Sequence[Row]:
         """Create rows, and return what `shown` has of them, in their order. They must be all that the transaction
@@ -231,7 +231,7 @@ class Transaction:
         changes = await self._run_custom(before, copy.deepcopy(sent))
         if changes is None:
             changes = sent
-        if [(one.kind, one.lid) for one in changes] != [(one.kind, one.lid) for one in sent]:
+        if [(change.kind, change.lid) for change in changes] != [(one.kind, one.lid) for one in sent]:
             raise ValueError(f"custom code was given {len(sent)} changes, and gives others or another number of them")
         return list(changes)
 

@@ -72,7 +72,7 @@ class FunctionHandler(WritingHandler):
     def _parameters(self) -> frozenset[str]:
         """The parameters of the route, with the arguments of a GET."""
         names = self.function.arguments if self.function.method == "GET" else ()
-        return self.method.accepts.union([ARGUMENT + one.name for one in names])
+        return self.method.accepts.union([ARGUMENT + argument.name for argument in names])
 
     def _check_access(self) -> None:
         """Check that the principal may call the function. Raises Forbidden, Unauthenticated."""

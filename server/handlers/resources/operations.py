@@ -82,7 +82,7 @@ class OperationsHandler(WritingHandler):
     def targets(self) -> list[Target]:
         """Return what the operations write, as far as they are decoded."""
         if self._operations:
-            return [_target(one) for one in self._operations]
+            return [_target(operation) for operation in self._operations]
         if self._listed is not None and self._listed.adds is not None:
             return [Target("create", self._listed.adds.first.type)] * len(self._listed.values)
         return [Target()]
@@ -120,7 +120,7 @@ class OperationsHandler(WritingHandler):
         return await self.writer.run(results.writes, results)
 
     def _reply_results(self, planned: Planned, objects: Sequence[bytes | None]) -> Reply:
-        if planned.results is not None and all(one.op == "remove" for one in planned.results.operations):
+        if planned.results is not None and all(operation.op == "remove" for operation in planned.results.operations):
             return Reply(204)
         document = encode_results(objects, has_meta=not self._is_extended)
         return Reply(200, document, media_type=EXTENDED if self._is_extended else "")

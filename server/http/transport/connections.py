@@ -134,9 +134,9 @@ class Server:
     def add_sockets(self, sockets: Iterable[socket.socket]) -> None:
         """Start to accept connections on listening sockets. `stop` closes them. Call it in the event loop."""
         self._sockets += sockets
-        addresses = [_address(one) for one in self._sockets]
-        self.addresses = frozenset([one for one in addresses if one is not None])
-        self.is_loopback = all(one is not None and one.is_loopback for one in addresses)
+        addresses = [_address(listener) for listener in self._sockets]
+        self.addresses = frozenset([address for address in addresses if address is not None])
+        self.is_loopback = all(address is not None and address.is_loopback for address in addresses)
         self._listen()
 
     def stop(self) -> None:

@@ -120,7 +120,7 @@ class EvictionGroup(Generic[One]):
         return found
 
     def _rank(self, now: float) -> None:
-        free = [one for one in self._members.values() if not one.connection.is_at_work]
+        free = [member for member in self._members.values() if not member.connection.is_at_work]
         self._ranking = [(one.rank(now), number, one) for number, one in enumerate(free)]
         heapify(self._ranking)
         self._ranked_at = now

@@ -65,7 +65,7 @@ def has_texts(values: Sequence[Any]) -> bool:
 
 
 def _lists(values: Sequence[Any]) -> list[list[Any]]:
-    return [one for one in values if type(one) is list]
+    return [value for value in values if type(value) is list]
 
 
 def parse_message(sql: str) -> bytes:

@@ -37,35 +37,39 @@ async def with_abilities(
     unenforced_keys: UnenforcedKeys,
 ) -> list[Resource]:
     """Return the resources with what PostgreSQL can do with their tables. found: these tables."""
-    tables = {one: table for one in resources if (table := found[one.schema, one.table]) is not None}
+    tables = {
+        resource: table for resource in resources if (table := found[resource.schema, resource.table]) is not None
+    }
     locks = {one: _lock(one, table) for one, table in tables.items() if table.kind not in ("r", "p", "m")}
     no_locks = {one for one, table in tables.items() if table.kind == "m"} | await _refused(connection, locks)
     conflicts = {one: _conflict(one, table) for one, table in tables.items() if _needs_conflicts_of_id(one, table)}
     no_conflicts = await _refused(connection, conflicts)
     same = await _same_columns(connection, {one: table for one, table in tables.items() if table.kind == "v"})
-    cancels = {one: one not in tables or tables[one].cancels_writes for one in resources}
+    cancels = {resource: resource not in tables or tables[resource].cancels_writes for resource in resources}
     oids = {name: table.oid for name, table in found.items() if table is not None}
     side_effects = await read_side_effects(connection, list(oids.values()))
     by_name = {name: side_effects[oid] for name, oid in oids.items()}
     nothing = SideEffects()
     abilities = {
-        one: TableAbilities(
-            locks_rows=one not in no_locks,
-            has_conflicts_of_id=one not in no_conflicts,
-            same_columns=same.get(one, ()),
-            cancels_writes=cancels[one],
-            **msgspec.structs.asdict(by_name.get((one.schema, one.table), nothing)),
-            has_unique_ids=(one.type, "") not in unenforced_keys,
-            is_view=one in tables and tables[one].kind not in ("r", "p"),
+        resource: TableAbilities(
+            locks_rows=resource not in no_locks,
+            has_conflicts_of_id=resource not in no_conflicts,
+            same_columns=same.get(resource, ()),
+            cancels_writes=cancels[resource],
+            **msgspec.structs.asdict(by_name.get((resource.schema, resource.table), nothing)),
+            has_unique_ids=(resource.type, "") not in unenforced_keys,
+            is_view=resource in tables and tables[resource].kind not in ("r", "p"),
         )
-        for one in resources
+        for resource in resources
     }
     return [
         with_relationships(
-            one if one.abilities == abilities[one] else msgspec.structs.replace(one, abilities=abilities[one]),
-            [_with_merged(relationship, by_name) for relationship in one.relationships],
+            resource
+            if resource.abilities == abilities[resource]
+            else msgspec.structs.replace(resource, abilities=abilities[resource]),
+            [_with_merged(relationship, by_name) for relationship in resource.relationships],
         )
-        for one in resources
+        for resource in resources
     ]
 
 

@@ -64,7 +64,10 @@ def with_key_types(resources: Sequence[Resource], found: FoundTables) -> list[Re
     by_type = {resource.type: resource for resource in resources}
     changed: list[Resource] = []
     for resource in resources:
-        relationships = [_with_types(one, resource, by_type[one.target], found) for one in resource.relationships]
+        relationships = [
+            _with_types(relationship, resource, by_type[relationship.target], found)
+            for relationship in resource.relationships
+        ]
         changed.append(with_relationships(resource, relationships))
     return changed
 

@@ -99,7 +99,7 @@ def is_written(resource: Resource, relationship: Relationship) -> bool:
 
 def written_columns(resource: Resource, *, on_create: bool) -> set[str]:
     """Return the columns that a create or an update may write. An INSERT of only defaults contains the id."""
-    names = {one.column_name for one in resource.attributes if one.is_writable(on_create=on_create)}
+    names = {attribute.column_name for attribute in resource.attributes if attribute.is_writable(on_create=on_create)}
     id_columns = set(resource.id.key.columns)
     written = [own for own in own_keys(resource) if "replace" in own.methods and (on_create or own.updatable)]
     keys = {name for own in written for name in own.own_columns}
@@ -115,7 +115,7 @@ def own_keys(resource: Resource) -> list[ToOne]:
 
 
 def _sequence_faults(resource: Resource, table: LiveTable) -> Iterator[str]:
-    always_sent = {one.column_name for one in resource.attributes if one.required}
+    always_sent = {attribute.column_name for attribute in resource.attributes if attribute.required}
     for name, column in table.columns.items():
         for sequence in column.denied_sequences if name not in always_sent else ():
             grant = Grant("USAGE", sequence, table.role, "SEQUENCE ")

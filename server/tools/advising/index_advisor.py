@@ -228,7 +228,7 @@ def _rule_indexes(catalog: Catalog, resource: Resource) -> Iterator[Wanted]:
     """Yield the indexes for the rows that rules look for. Without one, a hidden row takes longer than one that is not
     there, which shows that it exists."""
     filters = [one for allow in resource.access for one in (allow.rows, allow.check) if one is not None]
-    for path in dict.fromkeys(path for one in filters for path in rule_paths(one)):
+    for path in dict.fromkeys(path for sent_filter in filters for path in rule_paths(sent_filter)):
         source, reason = resource, f"{resource.type}: the rule over {'.'.join(path)}"
         for name in path:
             relationship = source.relationship(name)

@@ -70,8 +70,14 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             "plan": [] if requested is None else list(plan_lines(requested.prepared.plan)),
             "is_stream": explained is not None and explained.is_stream,
             "statements": [
-                {"name": one.name, "sql": one.sql, "parameters": list(one.values), "plan": one.tree, "notes": one.plan}
-                for one in statements
+                {
+                    "name": statement.name,
+                    "sql": statement.sql,
+                    "parameters": list(statement.values),
+                    "plan": statement.tree,
+                    "notes": statement.plan,
+                }
+                for statement in statements
             ],
             "indexes": self.suggestions,
             "errors": self.errors,

@@ -15,7 +15,7 @@ from server.tools.explaining.running import ExplainedStatement
 def helpful(suggestions: Sequence[Suggestion], statements: Sequence[ExplainedStatement]) -> list[Suggestion]:
     """Return the suggestions for tables whose rows a statement finds without a condition on an index, if its conditions
     or sort keys have their first column, in their order."""
-    return [one for one in suggestions if any(_helps(one, statement) for statement in statements)]
+    return [suggestion for suggestion in suggestions if any(_helps(suggestion, statement) for statement in statements)]
 
 
 def _helps(suggestion: Suggestion, statement: ExplainedStatement) -> bool:

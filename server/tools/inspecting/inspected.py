@@ -80,4 +80,4 @@ class Inspection(msgspec.Struct, frozen=True):
     @property
     def declarations(self) -> tuple[Resource | Function, ...]:
         """All declarations."""
-        return (*self.resources, *[one.function for one in self.functions])
+        return (*self.resources, *[function.function for function in self.functions])

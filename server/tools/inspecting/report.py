@@ -94,7 +94,7 @@ async def inspect_database(
             faults = schema.faults
         refused |= refused_functions(whole, faults)
         is_last = number == ROUNDS - 1
-        found = without(found, [one.of_resource for one in faults] if is_last else faults)
+        found = without(found, [fault.of_resource for fault in faults] if is_last else faults)
         if not found.inspected:
             break
     return Compared(with_functions(found, routines, hints, refused, has_roles=settings.has_row_security))
@@ -114,7 +114,9 @@ async def report_on(connection: Connection, settings: Settings, choice: Choice, 
     found, indexes = compared.found, tuple[str, ...]()
     if found.inspected:
         suggestions = await index_advisor.suggest(connection, compared.catalog or _catalog(found))
-        indexes = tuple([f"{one.sql}  -- {one.reason}" for one in suggestions if one.rank == "missing"])
+        indexes = tuple(
+            [f"{suggestion.sql}  -- {suggestion.reason}" for suggestion in suggestions if suggestion.rank == "missing"]
+        )
     return Report(python_module(found, name), (*found.remarks, *_indexes(indexes), summary(found, name)))
 
 
@@ -161,7 +163,7 @@ def _catalog_of(found: Inspection) -> tuple[Catalog | None, Sequence[Fault]]:
         return Catalog(found.declarations), ()
     except CatalogError as error:
         faults = faults_of(error)
-        if any(one.resource or one.function for one in faults):
+        if any(fault.resource or fault.function for fault in faults):
             return None, faults
         advice = "give types, paths and fields other names in the hints"
         raise StartError(f"the tables cannot be declared: {advice}\n{error}") from error

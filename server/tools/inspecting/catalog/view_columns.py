@@ -45,7 +45,7 @@ def shown_columns(action: str) -> Shown:
     references = [_number("tleSortGroupRef", text) for text in clauses]
     if "groupingSets" in nodes or not by_reference.keys() >= set(references):
         return Shown(origins)
-    return Shown(origins, tuple(sorted(by_reference[one] for one in references)))
+    return Shown(origins, tuple(sorted(by_reference[reference] for reference in references)))
 
 
 def _number(name: str, text: str) -> int:

@@ -78,7 +78,7 @@ def _sql(view: InspectedTable, write: _Write) -> str:
     if event == DELETE:
         return f"DELETE FROM {name}"
     if event == UPDATE:
-        return f"UPDATE {name} SET {','.join([f'{one}={one}' for one in columns])}"
+        return f"UPDATE {name} SET {','.join([f'{column}={column}' for column in columns])}"
     return f"INSERT INTO {name} ({','.join(columns)}) SELECT {','.join(columns)} FROM {name}"
 
 

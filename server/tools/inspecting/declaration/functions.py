@@ -91,9 +91,9 @@ def refused_functions(found: Inspection, faults: Sequence[Fault]) -> dict[str, s
     # Faults of declarations that do not fit each other name no path.
     texts = {fault.path or fault.function: fault.text_within for fault in reversed(faults)}
     return {
-        one.full_name: text
-        for one in found.functions
-        if (text := texts.get(one.function.route_path) or texts.get(one.function.name))
+        function.full_name: text
+        for function in found.functions
+        if (text := texts.get(function.function.route_path) or texts.get(function.function.name))
     }
 
 
@@ -210,9 +210,9 @@ def _open_questions(routine: Routine, returns: str, hints: FunctionHints, place:
 
 def _takes(other: Routine, arguments: Sequence[Attribute]) -> bool:
     """Return whether another function with this name accepts the arguments, or only the required ones."""
-    types = {one.name: _type_name(one.type) for one in other.arguments}
-    needed = {one.name for one in other.arguments if not one.has_default}
-    for sent in (arguments, [one for one in arguments if one.required]):
+    types = {argument.name: _type_name(argument.type) for argument in other.arguments}
+    needed = {argument.name for argument in other.arguments if not argument.has_default}
+    for sent in (arguments, [argument for argument in arguments if argument.required]):
         fits = all(types.get(one.column_name, "") in one.type.sql_names for one in sent)
         if fits and needed <= {one.column_name for one in sent}:
             return True

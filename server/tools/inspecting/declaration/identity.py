@@ -82,7 +82,7 @@ def _id(table: InspectedTable, columns: tuple[str, ...], types: list[ColumnType]
     arguments: dict[str, Any] = {}
     if len(columns) > 1:
         arguments["columns"] = columns
-        if any(one is not BIGINT for one in types):
+        if any(column_type is not BIGINT for column_type in types):
             arguments["types"] = tuple(types)
     else:
         arguments |= {"column": columns[0], "type": types[0]}

@@ -138,7 +138,7 @@ def links_of(tables: Mapping[int, InspectedTable], served: Mapping[int, Served])
 
 
 def _ends(table: InspectedTable, references: list[InspectedReference]) -> Ends | None:
-    references = [one for one in references if one.is_to_id and not one.is_unique]
+    references = [reference for reference in references if reference.is_to_id and not reference.is_unique]
     for index, one in enumerate(references):
         for other in references[index + 1 :]:
             both = {*one.columns, *other.columns}

@@ -112,7 +112,7 @@ def reverse(
     columns = [source.table.column(name) for name in reference.columns]
     may_lock = target.table.may_lock and source.table.may_lock
     is_closed = not may_lock or any(
-        one.is_fixed or not one.may_update or one.name in source.identity.columns for one in columns
+        column.is_fixed or not column.may_update or column.name in source.identity.columns for column in columns
     )
     is_stated = _is_changed(target, methods) or _is_denied(target.table)
     if reference.is_part_of_id(source.identity):
@@ -120,7 +120,7 @@ def reverse(
     elif is_closed and is_stated and "update" in methods[source.table.oid]:
         # A new resource can be created below its owner, with its id.
         is_added = source.identity.is_composite and not reference.is_unique and "create" in methods[source.table.oid]
-        can_add = is_added and target.table.may_lock and all(one.may_insert for one in columns)
+        can_add = is_added and target.table.may_lock and all(column.may_insert for column in columns)
         arguments["methods"] = frozenset({"read", "add"}) if can_add else READ_ONLY
     make = ToOne if reference.is_unique else ToMany
     return make(name, source.type, **arguments)
