@@ -212,21 +212,24 @@ def _place(migration: Migration, line: int | None) -> str:
 
 
 def _postgres_message(error: asyncpg.PostgresError) -> str:
-    return ". ".join(part.rstrip(".") for part in (error.message, error.detail, error.hint) if part)
+    said = error.as_dict()
+    parts = [said.get(name) for name in ("message", "detail", "hint")]
+    return ". ".join([part.rstrip(".") for part in parts if part])
 
 
 def _line(migration: Migration, error: asyncpg.PostgresError, statement: MigrationStatement | None) -> int | None:
+    said = error.as_dict()
     if statement is not None:
-        return statement.line + statement.sql.count("\n", 0, max(0, int(error.position or 1) - 1))
-    if error.internal_query != migration.sql or not error.internal_position:
+        return statement.line + statement.sql.count("\n", 0, max(0, int(said.get("position", 1)) - 1))
+    if said.get("internal_query") != migration.sql or "internal_position" not in said:
         return None
-    return migration.sql.count("\n", 0, int(error.internal_position) - 1) + 1
+    return migration.sql.count("\n", 0, int(said["internal_position"]) - 1) + 1
 
 
 def _advice(error: asyncpg.PostgresError) -> str:
     # PostgreSQL's messages may be translated; the name of the source function is not.
     if isinstance(error, asyncpg.ActiveSQLTransactionError):
         return f". What cannot run in a transaction has its own file, whose first line is {NO_TRANSACTION!r}"
-    if error.server_source_function == "exec_stmt_dynexecute":
+    if error.as_dict().get("server_source_function") == "exec_stmt_dynexecute":
         return ". The transaction is the runner's; COPY of data and SELECT INTO are not supported in migrations either"
     return ""

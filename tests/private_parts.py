@@ -58,8 +58,7 @@ METER = "server/postgres/wire/meter.py"
 POOLER = "server/postgres/pooler.py"
 ROLES = "server/postgres/row_security/connection.py"
 DRIVER_ERRORS = "server/postgres/driver_errors.py"
-RULES = "server/postgres/rules.py"
-REFUSALS = "server/execution/refusals.py"
+SAID = "server/postgres/said.py"
 RUNNER = "migrations/runner.py"
 
 HANDLER = "tornado.web.RequestHandler"
@@ -146,21 +145,11 @@ PARTS = [
     Part(STATEMENT, "mark_unprepared", (POOLER,), "the statement is parsed again with its execution"),
     # Errors of the driver.
     Part("asyncpg.exceptions", "_base", (DRIVER_ERRORS,), "its DataError: a value that asyncpg refuses to send"),
-    Part(MESSAGE, "severity_en", (DRIVER_ERRORS,), "only errors of PostgreSQL have it, and it is not translated"),
     Part(
         MESSAGE,
-        "server_source_function",
-        (DRIVER_ERRORS, RULES, RUNNER),
-        "the C function that made the error, where the SQLSTATE does not say enough",
-    ),
-    *(Part(MESSAGE, name, (RULES, RUNNER), "the text of an error") for name in ("message", "detail", "hint")),
-    *(
-        Part(MESSAGE, name, (REFUSALS,), "what a refused value belongs to")
-        for name in ("schema_name", "table_name", "column_name", "constraint_name", "data_type_name")
-    ),
-    *(
-        Part(MESSAGE, name, (RUNNER,), "the line of a migration at which it failed")
-        for name in ("position", "internal_position", "internal_query")
+        "as_dict",
+        (SAID, RUNNER, "server/schema/live_statements.py"),
+        "the fields of an error, such as the names of table and constraint, and the C function that made it",
     ),
     # Others.
     Part(

@@ -35,6 +35,7 @@ from server.postgres.driver_errors import (
     state_of,
 )
 from server.postgres.rules import is_rule, rule_answer
+from server.postgres.said import said
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -146,10 +147,11 @@ def _columns(error: PostgresMessage, write: PlannedWrite, engine: Engine) -> Seq
 
 def _named_columns(error: PostgresMessage, write: PlannedWrite, engine: Engine) -> Sequence[str]:
     """Return the columns that the error names, directly or by a constraint. A RAISE may name no table."""
-    if error.column_name:
-        return (error.column_name,)
-    table = error.table_name or (write.plan.resource.table if is_raised(error) else "")
-    schema, name = error.schema_name or "", error.constraint_name or ""
+    named = said(error)
+    if named.column_name:
+        return (named.column_name,)
+    table = named.table_name or (write.plan.resource.table if is_raised(error) else "")
+    schema, name = named.schema_name, named.constraint_name
     known = engine.schema.constraints
     if schema or not is_raised(error):
         return known.get((schema, table, name), ())
@@ -173,8 +175,8 @@ def _violation(error: PostgresMessage, write: PlannedWrite, engine: Engine) -> E
         return Conflict(detail, pointer=_resource_pointer(write))
     columns = _columns(error, write, engine)
     fields = list(dict.fromkeys([field for column in columns if (field := _field(column, error, write, engine))]))
-    if error.data_type_name and not columns:
-        fields = _domain_fields(error.data_type_name, write, engine)
+    if (domain := said(error).data_type_name) and not columns:
+        fields = _domain_fields(domain, write, engine)
     pointer = fields[0][1] if fields else write.pointer
     names = listed(quoted(name) for name, _ in fields) if fields else f"This {plan.resource.type}"
     match error:
@@ -354,7 +356,8 @@ def _missing_related(
 
 def _refers_to(target: Resource, error: PostgresMessage, engine: Engine) -> bool:
     """Return whether the foreign key of the error refers to the table of a resource, or may do so."""
-    names = error.schema_name or "", error.table_name or "", error.constraint_name or ""
+    named = said(error)
+    names = named.schema_name, named.table_name, named.constraint_name
     found = engine.schema.referenced.get(names)
     if found is None or found in engine.schema.views.get((target.schema, target.table), ()):
         return True
@@ -425,7 +428,7 @@ def _key_name(assignment: Assignment, plan: WritePlan) -> str:
 def _is_about(error: PostgresMessage, resource: Resource, engine: Engine) -> bool:
     """Return whether the error is about the resource's table. A RAISE without a table is about the row that is
     written."""
-    if is_raised(error) and not error.table_name:
+    if is_raised(error) and not said(error).table_name:
         return True
     schema, table = _table_name(error, engine)
     if (schema, table) in engine.schema.views.get((resource.schema, resource.table), ()):
@@ -435,5 +438,5 @@ def _is_about(error: PostgresMessage, resource: Resource, engine: Engine) -> boo
 
 def _table_name(error: PostgresMessage, engine: Engine) -> tuple[str, str]:
     """Return the schema and the table that the error names; for a partition, those of its table."""
-    name = error.schema_name or "", error.table_name or ""
+    name = said(error).schema_name, said(error).table_name
     return engine.schema.partitions.get(name, name)

@@ -30,6 +30,7 @@ from serializers.pointers import member_pointer, slot_pointer
 from server.engine import Engine
 from server.errors import Conflict
 from server.postgres.driver_errors import OUT_OF_RANGE, PostgresMessage, has_text, state_of, unknown_character
+from server.postgres.said import said
 
 _TOO_LONG, _NOT_IN_DOMAIN = "22001", "23514"
 
@@ -43,7 +44,7 @@ def unfit_value(error: Exception, write: PlannedWrite, engine: Engine) -> ApiErr
     state = state_of(error)
     if state == OUT_OF_RANGE:
         return _out_of_range(write)
-    if state == _TOO_LONG or (state == _NOT_IN_DOMAIN and getattr(error, "data_type_name", None)):
+    if state == _TOO_LONG or (state == _NOT_IN_DOMAIN and said(error).data_type_name):
         return next(_not_in_key(error, write, engine), None)
     return None
 
@@ -92,12 +93,12 @@ def _not_in_key(error: Exception, write: PlannedWrite, engine: Engine) -> Iterat
             continue
         text = part_of(one, write.values[one.slot], one.key.types[one.part]) if one.key.types else ""
         is_long = limit.characters is not None and text is not None and len(text) > limit.characters
-        if is_long if state_of(error) == _TOO_LONG else error.data_type_name in limit.domains:
+        if is_long if state_of(error) == _TOO_LONG else said(error).data_type_name in limit.domains:
             yield related_not_found(own.target, str(write.values[one.slot]), slot_pointer(write, one.slot))
     for link in write.plan.links:
         target, columns = link.target, link.relationship.foreign_columns
         found = [limit for name in columns if (limit := limits.get((target.schema, target.table, name))) is not None]
-        if any(error.data_type_name in one.domains or one.characters is not None for one in found):
+        if any(said(error).data_type_name in one.domains or one.characters is not None for one in found):
             detail = f"{quoted(link.relationship.name)} cannot have these links: the keys there cannot hold the ids."
             yield Conflict(detail, pointer=slot_pointer(write, link.slot))
 

@@ -13,6 +13,7 @@ from asyncpg import exceptions as pg
 from querybuild.errors import ApiError
 from server.errors import Busy, OutcomeUnknown, SchemaChanged, StatementTimeout, TooExpensive, Unavailable, causes
 from server.postgres.connection import PostgresConnection, is_open
+from server.postgres.said import said
 
 log = logging.getLogger("server")
 
@@ -169,7 +170,7 @@ def is_lost(error: BaseException, connection: PostgresConnection) -> bool:
 
     PostgreSQL says FATAL when it ends a connection. A trigger or a foreign table can cause an ERROR with the same
     SQLSTATE."""
-    if isinstance(error, RETRYABLE) or getattr(error, "severity_en", None) == "ERROR":
+    if isinstance(error, RETRYABLE) or said(error).severity_en == "ERROR":
         return False
     if isinstance(error, AttributeError):
         # asyncpg's proxy of a broken connection has none of the methods of `PostgresConnection`.
@@ -193,7 +194,7 @@ def is_timed_out(error: BaseException | None) -> bool:
 def is_raised(error: BaseException) -> bool:
     """Return whether a RAISE of PL/pgSQL caused the error, with any SQLSTATE (exec_stmt_raise in
     src/pl/plpgsql/src/pl_exec.c)."""
-    return getattr(error, "server_source_function", None) == "exec_stmt_raise"
+    return said(error).server_source_function == "exec_stmt_raise"
 
 
 def is_refused_by_driver(error: BaseException | None) -> bool:
@@ -201,7 +202,7 @@ def is_refused_by_driver(error: BaseException | None) -> bool:
     parse is then still open."""
     refusal = next((one for one in causes(error) if isinstance(one, (pg.DataError, pg.InterfaceError))), None)
     # PostgreSQL's own errors have a severity.
-    return refusal is not None and getattr(refusal, "severity_en", None) is None
+    return refusal is not None and not said(refusal).severity_en
 
 
 def is_rolled_back(error: BaseException) -> bool:
@@ -212,8 +213,8 @@ def is_rolled_back(error: BaseException) -> bool:
     (SyncRepWaitForLSN in src/backend/replication/syncrep.c). This is not true of COMMIT: PostgreSQL may write a log
     line about its duration between the commit and the answer."""
     sent = error.__cause__ if isinstance(error, pg.ConnectionDoesNotExistError) else error
-    source = getattr(sent, "server_source_function", None)
-    return isinstance(sent, pg.PostgresError) and sent.severity_en == "FATAL" and source == "ProcessInterrupts"
+    found = said(sent)
+    return (found.severity_en, found.server_source_function) == ("FATAL", "ProcessInterrupts")
 
 
 def in_one_line(error: BaseException) -> str:
@@ -297,9 +298,9 @@ def translate(error: Exception) -> Exception:
         return TooExpensive("The database would need too much room on disk for this request: ask for less at once.")
     if isinstance(error, SHORT):
         return Unavailable("The database is short of room, memory or another resource; try again.")
-    if isinstance(error, pg.ObjectNotInPrerequisiteStateError) and error.server_source_function == _OPENS_TABLE:
+    if isinstance(error, pg.ObjectNotInPrerequisiteStateError) and said(error).server_source_function == _OPENS_TABLE:
         return Unavailable("A materialized view, which has some of these rows, has no data until it is refreshed.")
-    refusing = str(getattr(error, "server_source_function", ""))
+    refusing = said(error).server_source_function
     if isinstance(error, pg.ObjectNotInPrerequisiteStateError) and refusing.startswith(_WRITES_TABLE):
         return Unavailable("A foreign table, which has these rows, does not accept this write now; try again.")
     if is_schema_changed(error):

@@ -22,6 +22,7 @@ from asyncpg import exceptions as pg
 from querybuild.errors import ApiError, shortened
 from server.errors import Conflict, DatabaseForbids, DatabaseRule, MissingPrivilege
 from server.postgres.driver_errors import RETRYABLE, PostgresMessage, in_one_line, is_raised
+from server.postgres.said import said
 
 log = logging.getLogger("server")
 
@@ -55,11 +56,11 @@ _CANNOT_LOCK = ("CheckSelectLocking", "CheckValidRowMarkRel")
 
 def _is_forbidden(error: BaseException) -> bool:
     if isinstance(error, pg.ObjectNotInPrerequisiteStateError):
-        return error.server_source_function in _VIEW_NOT_UPDATABLE
+        return said(error).server_source_function in _VIEW_NOT_UPDATABLE
     if _is_write_of_stable(error):
         return True
     if isinstance(error, (pg.FeatureNotSupportedError, pg.WrongObjectTypeError)):
-        return error.server_source_function in _CANNOT_LOCK
+        return said(error).server_source_function in _CANNOT_LOCK
     return isinstance(error, _FORBIDDEN)
 
 
@@ -87,15 +88,15 @@ def rule_answer(error: BaseException, pointer: str | None = None) -> ApiError | 
     if isinstance(error, pg.WithCheckOptionViolationError) and not is_raised(error):
         detail = "The database does not allow these values: the view that holds the resource would not show it."
         return DatabaseRule(detail, pointer=pointer)
-    detail = shortened(error.message or "", MAX_MESSAGE_CHARACTERS) or "A rule of the database refuses this."
+    detail = shortened(said(error).message, MAX_MESSAGE_CHARACTERS) or "A rule of the database refuses this."
     made: ApiError
     if isinstance(error, _CONFLICTS):
         made = Conflict(detail, pointer=pointer)
     else:
         chosen = _CHOSEN_STATUS.fullmatch(error.sqlstate or "")
         made = DatabaseRule(detail, status=422 if chosen is None else int(chosen[1]), pointer=pointer)
-    hint = "" if isinstance(error, _HINTED_BY_DRIVER) else error.hint
-    parts = {"detail": error.detail, "hint": hint}
+    hint = "" if isinstance(error, _HINTED_BY_DRIVER) else said(error).hint
+    parts = {"detail": said(error).detail, "hint": hint}
     made.meta = {name: shortened(text, MAX_MESSAGE_CHARACTERS) for name, text in parts.items() if text}
     return made
 
@@ -116,9 +117,9 @@ def _forbidden(error: PostgresMessage, pointer: str | None) -> DatabaseForbids:
     detail = "The database does not allow this server to do this. The server's log says what is missing."
     if _is_write_of_stable(error):
         detail = "A function of the database writes, and is not declared as VOLATILE: declare it so."
-    said = shortened(error.message or "", MAX_MESSAGE_CHARACTERS) if is_raised(error) else ""
+    raised = shortened(said(error).message, MAX_MESSAGE_CHARACTERS) if is_raised(error) else ""
     if not isinstance(error, pg.InsufficientPrivilegeError):
-        return DatabaseForbids(said or detail, pointer=pointer)
-    made = MissingPrivilege(said or detail, pointer=pointer)
-    made.said = said
+        return DatabaseForbids(raised or detail, pointer=pointer)
+    made = MissingPrivilege(raised or detail, pointer=pointer)
+    made.said = raised
     return made

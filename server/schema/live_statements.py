@@ -41,7 +41,7 @@ GONE = (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, asyn
 def is_gone(error: BaseException) -> bool:
     """Return whether the connection or the server is lost. A statement that cannot reach the server of a foreign table
     raises an ERROR, and leaves the connection whole."""
-    is_foreign = isinstance(error, asyncpg.PostgresConnectionError) and getattr(error, "severity_en", "") == "ERROR"
+    is_foreign = isinstance(error, asyncpg.PostgresConnectionError) and error.as_dict().get("severity_en") == "ERROR"
     return isinstance(error, GONE) and not is_foreign
 
 

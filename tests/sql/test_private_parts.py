@@ -8,9 +8,11 @@ from contextlib import suppress
 from typing import Any
 
 import asyncpg
+import msgspec
 import pytest
 
 from server.postgres.pooler import PooledConnection
+from server.postgres.said import said
 from server.postgres.wire.meter import ReceivedMeter
 from tests.private_parts import DRIVER, MESSAGE, PARTS, PROTOCOL, STATEMENT, naming
 
@@ -205,22 +207,22 @@ END $$
 """
 
 
-@checks(*(f"{MESSAGE}.{name}" for name in FIELDS))
+PLACES = ("position", "internal_position", "internal_query")
+
+
+@checks(f"{MESSAGE}.as_dict")
 async def an_error_has_the_fields_of_postgresqls_message(connection: Any) -> None:
     with pytest.raises(asyncpg.RaiseError) as caught:
         await connection.execute(RAISE)
-    assert {name: getattr(caught.value, name) for name in FIELDS} == FIELDS
-
-
-@checks(*(f"{MESSAGE}.{name}" for name in ("position", "internal_position", "internal_query")))
-async def an_error_has_the_position_in_its_statement(connection: Any) -> None:
+    fields = caught.value.as_dict()
+    assert {name: fields.get(name) for name in FIELDS} == FIELDS
+    assert msgspec.structs.asdict(said(caught.value)) == FIELDS
     found = []
     for sql in ("SELECT nothing", "DO $$ BEGIN EXECUTE 'SELECT nothing'; END $$"):
-        with pytest.raises(asyncpg.UndefinedColumnError) as caught:
+        with pytest.raises(asyncpg.UndefinedColumnError) as undefined:
             await connection.execute(sql)
-        error = caught.value
-        found.append((error.position, error.internal_position, error.internal_query))
-    assert found == [("8", None, None), (None, "8", "SELECT nothing")]
+        found.append([undefined.value.as_dict().get(name) for name in PLACES])
+    assert found == [["8", None, None], [None, "8", "SELECT nothing"]]
 
 
 @pytest.mark.parametrize("name", CHECKS)
