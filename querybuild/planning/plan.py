@@ -310,42 +310,65 @@ def node_of(
     return Node(rows, tuple(read), attributes, computed, relationships, keys, branches, targets)
 
 
+PrimaryData = Literal["resource", "collection", "identifier", "identifiers"]
+Included = Literal["nothing", "related", "identified"]
+
+
 class ReadPlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """The plan of a read.
 
     node: the primary rows, with the branches of the includes.
-    is_collection: whether the primary data is an array.
+    data: what the primary data is.
+    included: what the document includes: nothing, related resources, or also those that the primary data identifies.
     total: how the total is found. None if it is not needed.
-    has_included: whether the document has `included`.
     scope: set for related resources and for relationships.
-    is_linkage: whether the primary data is resource identifier objects.
-    includes_primary: whether the resources that these identify are included.
     has_cursors: whether the rows contain the texts of their sort keys, before an exact total.
     has_far_offset: whether the offset is so large that the ids of the page are found before its rows.
     usual_limit: the value of the slot for LIMIT, if the page has the default size.
     counted_by: rows whose keys are counted instead of the primary rows.
     first_rows: how many rows of a list without pages are read first. If there are that many, the list is streamed.
-    is_called: whether a function finds the rows. It is called in a transaction that only reads.
     """
 
     node: Node
-    is_collection: bool
+    data: PrimaryData
+    included: Included = "nothing"
     total: Literal["exact", "estimated", "none"] | None = None
-    has_included: bool = False
     scope: RelatedScope | None = None
-    is_linkage: bool = False
-    includes_primary: bool = False
     has_cursors: bool = False
     has_far_offset: bool = False
     usual_limit: int | None = None
     counted_by: Exists | None = None
     first_rows: int | None = None
-    is_called: bool = False
 
     @property
     def rows(self) -> Rows:
         """The primary rows."""
         return self.node.rows
+
+    @property
+    def is_collection(self) -> bool:
+        """Whether the primary data is an array."""
+        return self.data in ("collection", "identifiers")
+
+    @property
+    def is_linkage(self) -> bool:
+        """Whether the primary data is resource identifier objects."""
+        return self.data in ("identifier", "identifiers")
+
+    @property
+    def has_included(self) -> bool:
+        """Whether the document has `included`."""
+        return self.included != "nothing"
+
+    @property
+    def includes_primary(self) -> bool:
+        """Whether the resources that the primary data identifies are included."""
+        return self.included == "identified"
+
+    @property
+    def is_called(self) -> bool:
+        """Whether a function finds the rows. It is called in a transaction that only reads."""
+        return any(isinstance(condition, Returned) for condition in self.rows.conditions)
 
     @property
     def cursor_ids(self) -> frozenset[int]:

@@ -28,6 +28,7 @@ from querybuild.planning.plan import (
     WHOLE,
     Branch,
     IdIs,
+    Included,
     KeysetPosition,
     Node,
     OrderKey,
@@ -121,8 +122,8 @@ def plan_resource(
     rows = with_conditions(rows, (IdIs(rows.alias, resource.id.key),))
     plan = ReadPlan(
         node=planner.root(query, rows, written, is_joining=True),
-        is_collection=False,
-        has_included=query.include is not None,
+        data="resource",
+        included=_included(query, None),
     )
     return PlannedRead(plan, query.page)
 
@@ -173,6 +174,13 @@ def _too_deep(path: tuple[str, ...], limits: Limits) -> IncludeError | None:
     return IncludeError(f"Include parameter is invalid: {detail}", parameter="include")
 
 
+def _included(query: Query, shows_resources: bool | None) -> Included:
+    """Return what the document includes. shows_resources: for linkage, as for `related`."""
+    if query.include is None:
+        return "nothing"
+    return "identified" if shows_resources else "related"
+
+
 def _rows_read(page: Page) -> int:
     """Return the LIMIT of a page. Without an exact total, and with cursors, one row more is read. It shows whether
     there is a next page."""
@@ -203,11 +211,9 @@ class _ReadPlanner:
         rows = self.conditions.open(scope.target)
         plan = ReadPlan(
             node=self._primary(query, rows, shows_resources=shows_resources, is_joining=True),
-            is_collection=False,
-            has_included=query.include is not None,
+            data="resource" if shows_resources is None else "identifier",
+            included=_included(query, shows_resources),
             scope=scope,
-            is_linkage=shows_resources is not None,
-            includes_primary=bool(shows_resources),
         )
         return PlannedRead(plan, query.page)
 
@@ -233,17 +239,14 @@ class _ReadPlanner:
         is_joining = 0 < page.size <= MAX_JOINED_ROWS
         plan = ReadPlan(
             node=self._primary(query, rows, shows_resources=shows_resources, is_joining=is_joining),
-            is_collection=True,
+            data="collection" if shows_resources is None else "identifiers",
+            included=_included(query, shows_resources),
             total=page.total if page.size else None,
-            has_included=query.include is not None,
             scope=scope,
-            is_linkage=shows_resources is not None,
-            includes_primary=bool(shows_resources),
             has_cursors=has_cursors,
             has_far_offset=rows.offset is not None and page.offset >= FAR_OFFSET,
             usual_limit=_rows_read(page) if page.size == self.limits.page_size else None,
             counted_by=counted_by(rows, references),
-            is_called=call is not None,
         )
         if not page.size and can_be_streamed(plan):
             plan = msgspec.structs.replace(plan, first_rows=self._first_rows())

@@ -39,7 +39,7 @@ _BYTES_PER_CHARACTER = 12
 tracemalloc a filter of 50 nodes takes 76 KB."""
 
 
-RETURNED = Knows(ReadPlan, used=("node", "is_collection", "has_included"))
+RETURNED = Knows(ReadPlan, used=("node", "data", "included"))
 RETURNED_ROWS = Knows(Rows, used=("resource", "alias", "criteria", "conditions"))
 """What the row that a statement has written knows of the read that answers the write."""
 
@@ -208,7 +208,7 @@ class Reads:
         # RETURNING sees other rows as they were before the statement.
         is_more = has_parts or plan.node.targets or reads_other_rows(plan.node) or decides_again(plan.rows)
         is_named = RETURNED.takes(plan) and RETURNED_ROWS.takes(plan.rows)
-        is_one_row = is_named and not is_more
+        is_one_row = is_named and not is_more and not plan.is_linkage
         statements, encoders = self._statements.of_read(plan), self._encoders.of_documents(plan)
         return ReadyPlan(plan, statements, encoders, has_computed, is_one_row, self._uncertain(plan))
 

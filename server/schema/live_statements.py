@@ -102,7 +102,7 @@ async def _prepare(
 
 def _list_of(resource: Resource, attributes: Sequence[Attribute]) -> str:
     """Return the statement of the list of a resource, with its id and the attributes. Raises _Refused."""
-    plan = ReadPlan(node=node_of(open_rows(resource, FIRST_ALIAS, Context()), tuple(attributes)), is_collection=True)
+    plan = ReadPlan(node=node_of(open_rows(resource, FIRST_ALIAS, Context()), tuple(attributes)), data="collection")
     try:
         return compile_read(plan).primary.sql
     except Exception as error:  # of a declaration's own function

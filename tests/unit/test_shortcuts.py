@@ -205,18 +205,15 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
         """
                       stream   returned
     node              used     used
-    is_collection     used     used
+    data              used     used
+    included          used     used
     total             used     refused
-    has_included      used     used
     scope             used     refused
-    is_linkage        used     refused
-    includes_primary  used     refused
     has_cursors       used     refused
     has_far_offset    used     refused
     usual_limit       used     refused
     counted_by        used     refused
     first_rows        used     refused
-    is_called         used     refused
     """,
     ),
 }

@@ -43,8 +43,8 @@ INCLUDED = "i0"
 READ = Knows(
     ReadPlan,
     used=(
-        *("node", "is_collection", "total", "has_included", "scope", "is_linkage", "includes_primary", "has_cursors"),
-        *("has_far_offset", "usual_limit", "counted_by", "first_rows", "is_called"),
+        *("node", "data", "included", "total", "scope", "has_cursors", "has_far_offset", "usual_limit"),
+        *("counted_by", "first_rows"),
     ),
 )
 PRIMARY = Knows(
@@ -140,7 +140,7 @@ def _included(plan: ReadPlan, occurrences: Sequence[Occurrence], catalog: Catalo
     order = tuple([OrderKey(column, is_descending=False, is_nullable=False) for column in columns])
     node = _with_linkage(occurrences, msgspec.structs.replace(rows, order=order))
     linked = tuple([_linked(plan, branch, occurrences) for branch in node.branches])
-    return StreamPart(ReadPlan(node=node, is_collection=True), linked)
+    return StreamPart(ReadPlan(node=node, data="collection"), linked)
 
 
 def _with_linkage(occurrences: Sequence[Occurrence], rows: Rows) -> Node:
