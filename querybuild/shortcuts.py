@@ -34,11 +34,11 @@ class Knows:
             raise TypeError(f"{of.__name__} has no {', '.join(sorted(unknown))}")
         self.refused = tuple([name for name in fields if name not in self.used | self.ignored])
         self._defaults = _one_or_all([_default_of(fields[name]) for name in self.refused])
-        self._read: Callable[[Any], Any] = attrgetter(*self.refused) if self.refused else _nothing
+        self._read: Callable[[Any], Any] | None = attrgetter(*self.refused) if self.refused else None
 
     def takes(self, value: msgspec.Struct) -> bool:
         """Return whether the shortcut may be used for a value: whether it knows all that the value asks for."""
-        return bool(self._read(value) == self._defaults)
+        return self._read is None or bool(self._read(value) == self._defaults)
 
     def others(self, value: msgspec.Struct) -> tuple[Any, ...]:
         """Return the fields that it does not know, as parts of a key."""
@@ -52,10 +52,6 @@ class Knows:
 def _one_or_all(values: list[Any]) -> Any:
     """Return the values as `attrgetter` returns them: one by itself, several as a tuple."""
     return values[0] if len(values) == 1 else tuple(values)
-
-
-def _nothing(_: Any) -> tuple[()]:
-    return ()
 
 
 def _default_of(field: msgspec.structs.FieldInfo) -> Any:

@@ -56,7 +56,10 @@ class DocumentEncoder:
     def __init__(self, plan: ReadPlan, encoder: Encoder) -> None:
         self._plan = plan
         self._encoder = encoder
+        self._is_collection = plan.is_collection
         self._is_merged = encoder.shows_included and has_repeated_types(plan.node)
+        # Of the levels: the first one only has the primary rows, unless these are included too.
+        self._first_included = 0 if plan.includes_primary else 1
 
     def document(
         self,
@@ -82,7 +85,7 @@ class DocumentEncoder:
     def encode(self, rows: Sequence[Sequence[Row]], links: dict[str, str], meta: Meta | None = None) -> bytes:
         """Return the whole document, encoded in one step."""
         document = None
-        if not self._plan.is_collection and rows[0]:
+        if not self._is_collection and rows[0]:
             document = self._encoder.one(rows[0][0], links, meta)
         if document is None:
             steps = self._resources(rows, 0, _ByteBudget(sys.maxsize), ONE_STEP)
@@ -109,7 +112,7 @@ class DocumentEncoder:
     ) -> list[bytes]:
         """Return the parts to join to the document."""
         encoder = self._encoder
-        if not (primary or self._plan.is_collection):
+        if not (primary or self._is_collection):
             primary = [encoder.nothing]
         between = [*_with_commas(primary, encoder.comma), encoder.between, *_with_commas(included, encoder.comma)]
         return [encoder.head, *between, encoder.tail(links, meta)]
@@ -125,11 +128,11 @@ class DocumentEncoder:
     def _add_levels(
         self, found: list[Level], received_bytes: int, budget: _ByteBudget, step_rows: int
     ) -> Steps[_Resources]:
-        encoder, first = self._encoder, 0 if self._plan.includes_primary else 1
+        encoder = self._encoder
         primary, included = list[bytes](), list[bytes]()
         written = [(found[0], encoder.primary, primary)]
         if encoder.shows_included:
-            written += [(level, encoder.included, included) for level in found[first:]]
+            written += [(level, encoder.included, included) for level in found[self._first_included :]]
         for level, write, texts in written:
             for part in row_slices(level.rows, received_bytes, step_rows):
                 encoded = write(level if part is ALL else level.part(part))
@@ -166,7 +169,7 @@ class DocumentEncoder:
         count, comma = len(found[0].rows), self._encoder.comma
         if self._plan.is_linkage:
             primary = [comma.join(self._encoder.primary(found[0]))] if count else []
-            count = 0 if self._plan.includes_primary else count
+            count *= self._first_included
         else:
             primary = yield from _joined(objects[:count], comma)
         included = yield from _joined(objects[count:], comma)

@@ -50,7 +50,7 @@ class JsonApiEncoder:
     def primary(self, level: Level) -> list[bytes]:
         """Return the resource objects, or in a document of linkage the resource identifier objects."""
         if self._identifier is None:
-            return self.included(level)
+            return self._encoder(level.node, level.linked).encode(level.rows, level.linkage, level.ids)
         identifier = self._identifier
         return [identifier(row[0]) for row in level.rows]
 

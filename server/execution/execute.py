@@ -77,7 +77,7 @@ async def execute_read(database: Database, read: PreparedRead, sent: Arguments, 
         _check_cursor(read, sent)
     result, timeout_seconds = None, engine.reads.timeout_of(read)
     try:
-        if read.plan.is_single_statement:
+        if read.ready.is_single_statement:
             result = await database.read(
                 lambda connection: run_read(connection, read, sent, engine, is_snapshot=False),
                 is_snapshot=False,

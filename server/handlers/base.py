@@ -80,6 +80,8 @@ class Handler(RequestHandler):
     request: Request
     request_id: str
     resource: Resource
+    context: Context
+    """What the principal may do. `prepare` sets it."""
     _headers: Headers
 
     def initialize(self, engine: Engine, database: Database, route: Route | None, running: Running) -> None:
@@ -97,11 +99,6 @@ class Handler(RequestHandler):
         running.add(self, self.request.began_at)
         self.stages: list[tuple[str, float]] = []
         self.cancel_scope = CancelScope()
-
-    @property
-    def context(self) -> Context:
-        """What the principal may do."""
-        return self.sender.context
 
     @property
     def catalog(self) -> Catalog:
@@ -130,7 +127,7 @@ class Handler(RequestHandler):
                 if self.method is OPTIONS:
                     return None
             return self.prepare_identified()
-        self.sender.context = ANYBODY
+        self.context = ANYBODY
         self.check_request()
         return None
 
@@ -154,7 +151,7 @@ class Handler(RequestHandler):
     def _take_principal(self, principal: Principal) -> None:
         """Keep the principal, and take the declarations as it sees them. The route exists no more if its relationship
         is hidden. Raises TooManyRequests."""
-        self.sender.take(principal)
+        self.context = self.sender.take(principal)
         route, view = self.route, self.context.access.view
         if view is not None and route is not None and route.resource is not None:
             self.resource = view.catalog.by_type[route.resource.type]

@@ -12,7 +12,7 @@ from typing import Any
 from tornado.web import RequestHandler
 
 from querybuild.errors import Errors, raise_all, resource_not_found
-from querybuild.planning.context import check_method
+from querybuild.planning.context import Context, check_method
 from querybuild.principal import Principal
 from querybuild.query import Change
 from serializers.json_api import JSON_API
@@ -51,6 +51,19 @@ class CustomHandler(Handler):
 
     database: Any
     openapi: Mapping[str, Any] = {}
+    _context: Context | None = None
+
+    @property
+    def context(self) -> Context:
+        """What the principal may do. If a `prepare` of the user has not found out who asks, this is what everybody may
+        do."""
+        if self._context is None:
+            self._context = self.engine.context_of(self.principal)
+        return self._context
+
+    @context.setter
+    def context(self, context: Context) -> None:
+        self._context = context
 
     @property
     def principal(self) -> Principal:

@@ -38,8 +38,8 @@ async def run_stages(
     """Answer the request of a handler. Before, `server/app.py` has found its route, and `prepare` has checked it
     against the route table (method, media types, length) and has asked the engine who sends it (`handler.context`)."""
     handler.database = handler.database.acting_for(handler.context.principal, door_of(handler.request.method))
-    role = handler.database.role
-    execute, encode = translate_refusals(role, execute), translate_refusals(role, encode)
+    if (role := handler.database.role) is not None:
+        execute, encode = translate_refusals(role, execute), translate_refusals(role, encode)
     errors = Errors()
     handler.stage("parse")
     if not handler.method.accepts:

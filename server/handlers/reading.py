@@ -123,7 +123,8 @@ class ReadingHandler(Handler):
 
     def _tell_of_answer(self) -> None:
         """Set the headers that say how the document is represented, and for whom it may be kept."""
-        self.tell_caches()
+        if self.engine.settings.cache_control:
+            self.tell_caches()
         if self.answer_type is not JSON_API:
             self.set_header("Content-Type", self.answer_type.name)
 
@@ -170,7 +171,7 @@ class ReadingHandler(Handler):
                 self._reader,
                 is_begun=lambda: self._headers_written,
                 # The resource of the path of an empty list is looked for by another statement.
-                is_single_statement=prepared.plan.is_single_statement and prepared.plan.scope is None,
+                is_single_statement=prepared.ready.is_single_statement and prepared.plan.scope is None,
                 timeout_seconds=engine.reads.timeout_of(prepared),
             )
             return await self.cancel_scope.run(self._with_timeout(done))

@@ -1,5 +1,5 @@
 """Finds out who sends a request, before its body arrives, and counts it for its client. What comes in: a request. What
-goes out: its principal and context.
+goes out: its principal, and what this may do.
 
 It must not know: documents, what a principal may do, handlers.
 """
@@ -29,7 +29,6 @@ class Sender:
     is_counted = True
     client = ""
     principal: Principal = ANONYMOUS
-    _context: Context | None = None
     _found: Principal | None = None
     """The principal, if it was known before the limits were checked."""
     _waits_for_body = False
@@ -38,18 +37,6 @@ class Sender:
         self._request = request
         self._engine = engine
         self._running = running
-
-    @property
-    def context(self) -> Context:
-        """What the principal may do. If a `prepare` of custom code has not found out who asks, this is what everybody
-        may do."""
-        if self._context is None:
-            self._context = self._engine.context_of(self.principal)
-        return self._context
-
-    @context.setter
-    def context(self, context: Context) -> None:
-        self._context = context
 
     def begin(self) -> None:
         """Check the limits, and count the request for its address. It counts when all of it has arrived. Raises
@@ -90,12 +77,13 @@ class Sender:
         Raises Unauthenticated, InvalidToken, AuthUnavailable."""
         return self._found or self._engine.authenticate(self._request)
 
-    def take(self, principal: Principal) -> None:
-        """Keep the principal and its context. Raises TooManyRequests."""
+    def take(self, principal: Principal) -> Context:
+        """Keep the principal, and return what it may do. Raises TooManyRequests."""
         self.principal = principal
-        self._context = self._engine.context_of(principal)
+        context = self._engine.context_of(principal)
         if principal is not ANONYMOUS and self.is_counted:
             self._count_for_principal()
+        return context
 
     def _count_for_principal(self) -> None:
         """Count the request for its principal, and not for its address any more: clients behind one address do not use

@@ -45,13 +45,15 @@ RETURNED_ROWS = Knows(Rows, used=("resource", "alias", "criteria", "conditions")
 
 
 class ReadyPlan(msgspec.Struct, frozen=True, eq=False):
-    """A plan with its statements and its encoders. has_computed: whether Python computes attributes. is_one_row:
+    """A plan with its statements and its encoders. is_single_statement: as of the plan. has_computed: whether Python
+    computes attributes. is_one_row:
     whether the row of one resource is everything that is read. unenforced_keys: the types whose ids, or keys of a
     to-one, are not unique by a constraint."""
 
     plan: ReadPlan
     statements: ReadStatements
     encoders: DocumentEncoders
+    is_single_statement: bool
     has_computed: bool
     is_one_row: bool
     unenforced_keys: tuple[str, ...] = ()
@@ -75,22 +77,15 @@ class ReadShape(msgspec.Struct, frozen=True):
 
 class PreparedRead(msgspec.Struct, frozen=True, eq=False):
     """A read that is ready to run, but for the id of its path and the values of its context. It is cached by its query
-    string as it was sent, and by its form, for reads with other values. query: its parameters. queries: for links."""
+    string as it was sent, and by its form, for reads with other values. plan, page: those of `planned`, at hand. query:
+    its parameters. queries: for links."""
 
+    plan: ReadPlan
+    page: Page
     planned: PlannedRead
     ready: ReadyPlan
     query: QueryForm
     queries: PageQueries
-
-    @property
-    def plan(self) -> ReadPlan:
-        """Its plan."""
-        return self.planned.plan
-
-    @property
-    def page(self) -> Page:
-        """The page that is read."""
-        return self.planned.page
 
     @property
     def may_be_streamed(self) -> bool:
@@ -156,7 +151,7 @@ class Reads:
         key = None if split is None else (shape, context.access, split.key)
         known = None if key is None else self.caches.read_forms.get(key)
         if known is not None and split is not None and (filled := fill(known.planned, split)) is not None:
-            return PreparedRead(filled, known.ready, known.query, page_queries(known.query, split.sent))
+            return _prepared(filled, known.ready, known.query, page_queries(known.query, split.sent))
         errors = Errors()
         pairs = split_pairs(query_string, errors)
         query = parse(pairs, shape.accepts, self._limits, errors)
@@ -164,9 +159,9 @@ class Reads:
         raise_all(errors)
         sent = [] if split is None else split.sent
         own = query_form(pairs, planned.page, sent)
-        made = PreparedRead(planned, self._ready(planned.plan), own, page_queries(own, sent))
+        made = _prepared(planned, self._ready(planned.plan), own, page_queries(own, sent))
         if key is not None and known is None:
-            form = PreparedRead(form_of(planned), made.ready, own, NO_QUERIES)
+            form = _prepared(form_of(planned), made.ready, own, NO_QUERIES)
             self.caches.read_forms.put(key, form, _read_weight(query_string))
         return made
 
@@ -210,7 +205,8 @@ class Reads:
         is_named = RETURNED.takes(plan) and RETURNED_ROWS.takes(plan.rows)
         is_one_row = is_named and not is_more and not plan.is_linkage
         statements, encoders = self._statements.of_read(plan), self._encoders.of_documents(plan)
-        return ReadyPlan(plan, statements, encoders, has_computed, is_one_row, self._uncertain(plan))
+        made = statements, encoders, plan.is_single_statement
+        return ReadyPlan(plan, *made, has_computed, is_one_row, self._uncertain(plan))
 
     def _uncertain(self, plan: ReadPlan) -> tuple[str, ...]:
         """Return the types that a read shows or joins for a sort, and whose ids or keys are not unique by a
@@ -225,6 +221,10 @@ class Reads:
         if plan.scope is not None:
             keys.append((plan.scope.parent.type, plan.scope.relationship.name))
         return tuple(dict.fromkeys(name for name, relation in keys if (name, relation) in self._unenforced_keys))
+
+
+def _prepared(planned: PlannedRead, ready: ReadyPlan, query: QueryForm, queries: PageQueries) -> PreparedRead:
+    return PreparedRead(planned.plan, planned.page, planned, ready, query, queries)
 
 
 def _read_weight(query_string: str) -> int:
