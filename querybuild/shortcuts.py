@@ -3,7 +3,7 @@ the values that the stage gets: a plan that is used again, or one statement for 
 
 A shortcut knows some fields of such a value. All others must have their defaults, or the shortcut steps aside and the
 stage itself does the work. So no field is lost on a faster way, and a new field is safe before anybody has thought of
-it. The table in `tests/unit/test_shortcuts.py` shows all shortcuts with all fields.
+it. The table in `tests/unit/querybuild/test_shortcuts.py` shows all shortcuts with all fields.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def install(python: Path, folder: Path) -> Path:
 
 def test(programs: Path) -> None:
     """Run the tests without a database."""
-    modules = [f"--ignore=tests/unit/test_{name}.py" for name in LEFT_OUT]
+    modules = [f"--ignore-glob=*/test_{name}.py" for name in LEFT_OUT]
     subprocess.run(
         [programs / "pytest", "tests/unit", "tests/processes", "--no-header", *modules], cwd=ROOT, check=True
     )

@@ -14,9 +14,9 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from tornado.ioloop import IOLoop
 
 from server.resources import built_in
+from tests.http.access.test_field_rights import ANN, EVE, served, staff
 from tests.http.conftest import Api, Start
 from tests.http.rows import ROWS
-from tests.http.test_field_rights import ANN, EVE, served, staff
 from tests.principals import HEADER, trust_headers
 
 PAGE_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'"

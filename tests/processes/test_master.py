@@ -1,5 +1,5 @@
 """The master as a real process, with fake generations and without a database: which generation starts, stays and gets
-signals. tests/http/test_life.py tests real generations."""
+signals. tests/http/running/test_life.py tests real generations."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from tests.variables import VARIABLES
 
 ROOT = Path(__file__).parents[2]
 TESTS = (
-    "tests/http/test_field_rights.py",
-    "tests/http/test_rules.py",
+    "tests/http/access/test_field_rights.py",
+    "tests/http/access/test_rules.py",
     "tests/property/test_rules.py",
     "tests/property/test_hidden_rows.py",
     "tests/property/test_written_rules.py",

@@ -1,5 +1,5 @@
 """Random bytes cause no answer of 500 or above, no fault in the log and no connection that hangs, and the next client
-is answered. `tests/http/test_hostile_http.py` lists what is refused."""
+is answered. `tests/http/transport/test_hostile_http.py` lists what is refused."""
 
 from __future__ import annotations
 
