@@ -8,6 +8,7 @@ It must not know: SQL text, rows, HTTP. Writes are planned in `changes.py`.
 from __future__ import annotations
 
 from itertools import count
+from typing import Any
 
 import msgspec
 
@@ -125,7 +126,7 @@ def plan_resource(
         data="resource",
         included=_included(query, None),
     )
-    return PlannedRead(plan, query.page)
+    return planner.planned(plan, query.page)
 
 
 def plan_related(
@@ -215,7 +216,7 @@ class _ReadPlanner:
             included=_included(query, shows_resources),
             scope=scope,
         )
-        return PlannedRead(plan, query.page)
+        return self.planned(plan, query.page)
 
     def page(
         self,
@@ -250,10 +251,20 @@ class _ReadPlanner:
         )
         if not page.size and can_be_streamed(plan):
             plan = msgspec.structs.replace(plan, first_rows=self._first_rows())
-        values, readers = tuple(self.conditions.values), tuple(self.conditions.readers)
-        filters = sent_filters(query.filter, self.conditions.value_slots, self.conditions.checked)
-        found = page_values(self._limit(page), page.offset, self.cursor_values)
-        return PlannedRead(plan, page, values, found, name, mark, self.cursor_parent, readers, filters)
+        return self.planned(
+            plan,
+            page,
+            page_values=page_values(self._limit(page), page.offset, self.cursor_values),
+            list_name=name,
+            cursor_mark=mark,
+            cursor_parent=self.cursor_parent,
+            readers=tuple(self.conditions.readers),
+            filters=sent_filters(query.filter, self.conditions.value_slots, self.conditions.checked),
+        )
+
+    def planned(self, plan: ReadPlan, page: Page, **facts: Any) -> PlannedRead:
+        """Return the plan with all its values. facts: as in `PlannedRead`."""
+        return PlannedRead(plan, page, tuple(self.conditions.values), **facts)
 
     def rows(self, query: Query, page: Page, resource: Resource, mark: str) -> Rows:
         """Plan the primary rows of a page. mark: that of the list, for its cursors."""

@@ -172,10 +172,12 @@ def _tree_form(tree: Any, vals: list[Any], names: list[int]) -> Hashable:
 
 
 def form_of(planned: PlannedRead) -> PlannedRead:
-    """Return a valid read without its values."""
+    """Return a valid read without its values. Only their number is left."""
     page = msgspec.structs.replace(planned.page, offset=0, cursor="")
-    limit = PageValues(planned.page_values.limit)
-    return msgspec.structs.replace(planned, page=page, values=(), page_values=limit, cursor_mark="", cursor_parent=None)
+    none, limit = (None,) * len(planned.values), PageValues(planned.page_values.limit)
+    return msgspec.structs.replace(
+        planned, page=page, values=none, page_values=limit, cursor_mark="", cursor_parent=None
+    )
 
 
 def fill(form: PlannedRead, split: SplitQuery) -> PlannedRead | None:
@@ -192,6 +194,9 @@ def fill(form: PlannedRead, split: SplitQuery) -> PlannedRead | None:
             split.cursor.check(mark, len(form.plan.rows.order))
             cursor_values, parent = split.cursor.known, split.cursor.parent
     except ValueFault:
+        return None
+    if len(values) != len(form.values):
+        # The plan has a value that does not come from the filter. Only the planner knows where from.
         return None
     return msgspec.structs.replace(
         form,

@@ -154,4 +154,4 @@ def test_a_form_contains_no_values_of_the_request() -> None:
     held = [cell.cell_contents for _, one in known.planned.readers for cell in one.__closure__ or ()]
     assert not any(isinstance(one, list) for one in held)
     assert known.query.texts == [""]
-    assert (known.planned.values, known.queries) == ((), NO_QUERIES)
+    assert (known.planned.values, known.queries) == ((None,), NO_QUERIES)
