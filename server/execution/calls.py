@@ -6,7 +6,7 @@ It must not know: HTTP, documents.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from functools import partial
 from typing import TypeVar
 
@@ -21,7 +21,7 @@ from server.execution.arguments import Arguments
 from server.execution.execute import ReadResult, run_read
 from server.execution.refusals import call_answer
 from server.execution.writes.writer import Writer
-from server.postgres.connection import PostgresConnection
+from server.postgres.connection import PostgresConnection, Work
 from server.postgres.database import Database
 from server.preparing.reads import PreparedRead
 
@@ -82,7 +82,7 @@ async def write_rows(writer: Writer, sent: SentCall, read: PreparedRead, argumen
     return await _write(writer, sent, fetch)
 
 
-async def _write(writer: Writer, sent: SentCall, work: Callable[[PostgresConnection], Awaitable[Result]]) -> Result:
+async def _write(writer: Writer, sent: SentCall, work: Work[Result]) -> Result:
     await writer.client.run(check_privilege(writer.database, sent.call.function))
     return await answer_refusals(writer.transact(work), sent)
 

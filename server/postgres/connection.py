@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncpg
 
@@ -296,6 +296,11 @@ class PostgresConnection(asyncpg.Connection):
         `fetchrow`, which calls `_execute`."""
         rows: list[asyncpg.Record] = await self._execute(sql, values, limit, None)
         return rows
+
+
+Result = TypeVar("Result")
+Work = Callable[[PostgresConnection], Awaitable[Result]]
+"""What runs on a connection."""
 
 
 def is_open(connection: PostgresConnection) -> bool:

@@ -3,7 +3,7 @@ released."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ from asyncpg import exceptions as pg
 
 from querybuild.principal import Principal
 from server.limits.running import CancelScope
-from server.postgres.connection import PostgresConnection
+from server.postgres.connection import PostgresConnection, Work
 from server.postgres.database import Database, Door
 from server.postgres.driver_errors import is_lost, is_schema_changed
 from server.postgres.rules import raise_rule
@@ -52,15 +52,13 @@ class CustomCodeDatabase:
         self.door = "write" if door == "write" else self.door
         return self._database.acting_for(principal, self.door)
 
-    async def read(
-        self, work: Callable[[PostgresConnection], Awaitable[Result]], *, is_snapshot: bool = True
-    ) -> Result:
+    async def read(self, work: Work[Result], *, is_snapshot: bool = True) -> Result:
         """Run work that reads. PostgreSQL refuses writes. is_snapshot: whether all statements see the same snapshot."""
         return await self._cancel_scope.run(
             self._database.acting_as_server(self.door).read_unknown(_for_custom_code(work), is_snapshot=is_snapshot)
         )
 
-    async def write(self, work: Callable[[PostgresConnection], Awaitable[Result]]) -> Result:
+    async def write(self, work: Work[Result]) -> Result:
         """Run work in a transaction that is committed at its end."""
         self.door = "write"
         database = self._database.acting_as_server(self.door)
@@ -74,8 +72,8 @@ class CustomCodeDatabase:
 
 
 def _for_custom_code(
-    work: Callable[[PostgresConnection], Awaitable[Result]],
-) -> Callable[[PostgresConnection], Awaitable[Result]]:
+    work: Work[Result],
+) -> Work[Result]:
     async def held(connection: PostgresConnection) -> Result:
         connection.require_reset()
         await connection.settle()

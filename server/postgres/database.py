@@ -24,7 +24,7 @@ from serializers.errors import AnswerTooLarge
 from server.errors import Busy, TooManyStreams, Unavailable, too_many_requests
 from server.limits.clients import current_client
 from server.observing.telemetry import Telemetry
-from server.postgres.connection import SYNC, PostgresConnection, SendCheck, is_cancel_pending, mark_lost, retire
+from server.postgres.connection import SYNC, PostgresConnection, SendCheck, Work, is_cancel_pending, mark_lost, retire
 from server.postgres.driver_errors import (
     GONE,
     LOST,
@@ -234,7 +234,7 @@ class Database:
 
     async def read(
         self,
-        work: Callable[[PostgresConnection], Awaitable[Result]],
+        work: Work[Result],
         *,
         is_snapshot: bool,
         timeout_seconds: float | None = None,
@@ -247,9 +247,7 @@ class Database:
         limited = work if timeout_seconds is None else timed(work, timeout_seconds)
         return await self._attempts(limited, "repeatable_read" if is_snapshot else None, is_repeatable=_always)
 
-    async def read_unknown(
-        self, work: Callable[[PostgresConnection], Awaitable[Result]], *, is_snapshot: bool
-    ) -> Result:
+    async def read_unknown(self, work: Work[Result], *, is_snapshot: bool) -> Result:
         """Read with a statement of custom code, like `read`: PostgreSQL refuses writes. Raises MisplacedWrite."""
         return await self._attempts(work, "repeatable_read" if is_snapshot else "read_only", is_repeatable=_always)
 
@@ -308,7 +306,7 @@ class Database:
 
     async def write(
         self,
-        work: Callable[[PostgresConnection], Awaitable[Result]],
+        work: Work[Result],
         *,
         committing: Callable[[], None] | None = None,
         committed: Committed | None = None,
@@ -318,9 +316,7 @@ class Database:
         commit, with the connection."""
         return await self._attempts(work, "read_committed", committing, committed)
 
-    async def write_statement(
-        self, work: Callable[[PostgresConnection], Awaitable[Result]], *, committed: Committed | None = None
-    ) -> Result:
+    async def write_statement(self, work: Work[Result], *, committed: Committed | None = None) -> Result:
         """Run a write of one statement, without an explicit transaction. committed: as for `write`."""
 
         async def tracked(connection: PostgresConnection) -> Result:
@@ -351,7 +347,7 @@ class Database:
 
     async def _attempts(
         self,
-        work: Callable[[PostgresConnection], Awaitable[Result]],
+        work: Work[Result],
         isolation: Isolation | None,
         committing: Callable[[], None] | None = None,
         committed: Committed | None = None,
@@ -393,7 +389,7 @@ class Database:
             await asyncio.sleep(random.uniform(0, PAUSE_SECONDS * attempt))
             attempt += 1
 
-    async def _run_once(self, work: Callable[[PostgresConnection], Awaitable[Result]]) -> Result:
+    async def _run_once(self, work: Work[Result]) -> Result:
         client = current_client.get()
         connection = await self._acquire(client)
         try:
@@ -443,9 +439,7 @@ class Database:
         except FAILURES:
             return True
 
-    def _alone(
-        self, work: Callable[[PostgresConnection], Awaitable[Result]], role: RequestRole
-    ) -> Callable[[PostgresConnection], Awaitable[Result]]:
+    def _alone(self, work: Work[Result], role: RequestRole) -> Work[Result]:
         """Return work whose statements are their own transactions, with the role of the request."""
 
         async def acting(connection: Any) -> Result:
@@ -457,7 +451,7 @@ class Database:
     async def _transaction(
         self,
         connection: Any,
-        work: Callable[[PostgresConnection], Awaitable[Result]],
+        work: Work[Result],
         isolation: Isolation,
         committing: Callable[[], None] | None,
         committed: Committed | None,

@@ -6,18 +6,15 @@ It must not know: the pool, statements.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from server.errors import StatementTimeout
-from server.postgres.connection import PostgresConnection
+from server.postgres.connection import PostgresConnection, Work
 
 Result = TypeVar("Result")
 
 
-def timed(
-    work: Callable[[PostgresConnection], Awaitable[Result]], timeout_seconds: float
-) -> Callable[[PostgresConnection], Awaitable[Result]]:
+def timed(work: Work[Result], timeout_seconds: float) -> Work[Result]:
     """Return the work with a time limit in this process. Setting a timeout in PostgreSQL would take a round trip for
     each read."""
 

@@ -29,7 +29,7 @@ from server.execution.writes.batches import SingleStatement, WholeRequest, way_o
 from server.execution.writes.outcomes import Missing, WrittenRow
 from server.execution.writes.reply import Reply
 from server.execution.writes.transaction import NotAllWritten, Transaction
-from server.postgres.connection import PostgresConnection, SendCheck, forget_pipelined
+from server.postgres.connection import PostgresConnection, SendCheck, Work, forget_pipelined
 from server.postgres.database import Committed, Database
 from server.postgres.driver_errors import VIOLATED, PostgresMessage
 from server.preparing.writes import PreparedRows, PreparedWrite
@@ -78,16 +78,14 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
     reply: Callable[[Any], Awaitable[Reply]] | None = None
     committed: Committed | None = None
 
-    async def transact(self, work: Callable[[PostgresConnection], Awaitable[Result]]) -> Result:
+    async def transact(self, work: Work[Result]) -> Result:
         """Run work that writes in a transaction, with what belongs around it, and commit it. Every transaction of a
         request is run by this function."""
         return await self.client.run(
             self.database.write(self._surrounded(work), committing=self.client.shield, committed=self.committed)
         )
 
-    def _surrounded(
-        self, work: Callable[[PostgresConnection], Awaitable[Result]]
-    ) -> Callable[[PostgresConnection], Awaitable[Result]]:
+    def _surrounded(self, work: Work[Result]) -> Work[Result]:
         around, reply = self.around, self.reply
         if around is None:
             return work

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import asyncpg
@@ -22,7 +22,7 @@ from querybuild.errors import ApiError, raise_as, release_frames, resource_not_f
 from querybuild.planning.rows import nodes
 from server.engine import Engine
 from server.execution.execute import execute_read, execute_short
-from server.postgres.connection import PostgresConnection
+from server.postgres.connection import PostgresConnection, Work
 from server.postgres.database import Database
 from server.postgres.driver_errors import in_one_line, translate
 from server.postgres.pooler import SESSION, milliseconds
@@ -85,7 +85,7 @@ class _OneConnection(Database):
 
     async def read(
         self,
-        work: Callable[[PostgresConnection], Awaitable[Result]],
+        work: Work[Result],
         *,
         is_snapshot: bool,
         timeout_seconds: float | None = None,
