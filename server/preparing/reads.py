@@ -46,9 +46,8 @@ RETURNED_ROWS = Knows(Rows, used=("resource", "alias", "criteria", "conditions")
 
 class ReadyPlan(msgspec.Struct, frozen=True, eq=False):
     """A plan with its statements and its encoders. is_single_statement: as of the plan. has_computed: whether Python
-    computes attributes. is_one_row:
-    whether the row of one resource is everything that is read. unenforced_keys: the types whose ids, or keys of a
-    to-one, are not unique by a constraint."""
+    computes attributes. is_one_row: whether the row of one resource is everything that is read. unenforced_keys: the
+    types whose ids, or keys of a to-one, are not unique by a constraint."""
 
     plan: ReadPlan
     statements: ReadStatements
@@ -95,7 +94,7 @@ class PreparedRead(msgspec.Struct, frozen=True, eq=False):
     @property
     def is_long(self) -> bool:
         """Whether a long answer is expected, by the size of the page."""
-        return self.plan.is_collection and not 0 < self.page.size < SHARED.short_rows
+        return not 0 < self.page.size < SHARED.short_rows and self.plan.is_collection
 
 
 class PreparedStream(msgspec.Struct, frozen=True, eq=False):

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
@@ -105,6 +105,7 @@ def document(answer: Answer) -> Any:
     return found
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(data=st.data())
 def test_writes(pair: Pair, data: DataObject) -> None:
     pair.reset()
@@ -117,6 +118,7 @@ def test_writes(pair: Pair, data: DataObject) -> None:
     check_rows(pair)
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(data=st.data())
 def test_operations(pair: Pair, data: DataObject) -> None:
     pair.reset()
