@@ -82,7 +82,10 @@ class WholeRequest(msgspec.Struct, frozen=True, eq=False):
     has_role: bool
 
     def planned(self) -> list[PlannedWrite] | None:
-        """Return the plans of the writes, or None if something else runs between them."""
+        """Return the plans of the writes, or None if they are too many for one statement, if something else runs
+        between them, or if the answer needs more than what they return."""
+        if len(self.writes) > MAX_CREATES or not (self.answer.is_returned_whole or self.answer.last is not None):
+            return None
         planned = [write.planned for write in self.writes if write.planned is not None and _is_plain(write)]
         return planned if len(planned) == len(self.writes) and PLANNED.takes_all(planned) else None
 
@@ -117,17 +120,14 @@ def way_of(group: Sequence[PlannedWrite], engine: Engine, shown: Node | None, wh
 
 def _single(planned: Sequence[PlannedWrite], whole: WholeRequest) -> SingleStatement | None:
     """Return the statement that does all writes, or None if they need a transaction."""
-    answer, engine = whole.answer, whole.engine
-    if len(planned) > MAX_CREATES or not (answer.is_returned_whole or answer.last is not None):
-        return None
-    shown = whole.shown()
+    engine, shown = whole.engine, whole.shown()
     if len(planned) == 1:
         single = _standalone(planned[0], shown[0], engine, whole.context)
     elif _refers_ahead(planned) or not all(engine.statements.of_write(write.plan, None).is_merged for write in planned):
         single = None
     else:
         single = _creates(whole.writes, planned, shown, engine)
-    if single is None or (whole.has_role if single.before else not answer.is_returned_whole):
+    if single is None or (whole.has_role if single.before else not whole.answer.is_returned_whole):
         return None
     return single
 
