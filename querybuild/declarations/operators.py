@@ -362,7 +362,7 @@ def _names(rows: Iterable[OperatorRow]) -> frozenset[str]:
     return frozenset([name for row in rows for name in (row.name, *row.aliases)])
 
 
-EQUAL = OPERATORS[0]
+EQUAL = next(row for row in OPERATORS if row.name == "eq")
 NULL_OPERATORS = _names(row for row in OPERATORS if row.matches_null or row.on_null is not None)
 """The names of those that may match null."""
 PATTERN_OPERATORS = _names(row for row in OPERATORS if row.is_pattern)

@@ -98,6 +98,10 @@ class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         """The name of the PostgreSQL type in a cast."""
         return self.sql_type or self.sql_names[0]
 
+    def bind(self, parameter: Term) -> Term:
+        """Return the term of a parameter, with the cast that it needs."""
+        return parameter if self.bound is None else self.bound(parameter)
+
     def __repr__(self) -> str:
         return self.name
 

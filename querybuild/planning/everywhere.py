@@ -51,12 +51,13 @@ class RuleEverywhere(msgspec.Struct, frozen=True, eq=False):
         refused: MutableSet[tuple[str, Action]],
     ) -> None:
         """Add the rule to the rights of all resources, which are those of `Access`."""
+        met = self.criteria(missing)
         for resource in catalog:
             if not self.has(resource.table):
                 continue
             for name in _CRITERIA:
                 own = criteria.setdefault(name, {})
-                own[resource.type] = (*self.criteria(missing), *own.get(resource.type, ()))
+                own[resource.type] = (*met, *own.get(resource.type, ()))
             assigned[resource.type] = (*assigned.get(resource.type, ()), self._field(resource))
             if self.index in missing:
                 refused.add((resource.type, "create"))

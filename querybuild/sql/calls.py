@@ -70,8 +70,7 @@ def _called(call: Call, slot: int, binds: Binds) -> Term:
     names = [function.name] if function.schema is None else [function.schema, function.name]
     given, terms = [], []
     for index, argument in enumerate(call.arguments, slot):
-        parameter: Term = binds(Slot("argument", index))
-        terms.append(parameter if argument.type.bound is None else argument.type.bound(parameter))
+        terms.append(argument.type.bind(binds(Slot("argument", index))))
         sql_type = escaped_braces(function.signature.types[argument.name])
         given.append(f"{_identifier(argument.column_name)}=>CAST({{}} AS {sql_type})")
     return Template(f"{'.'.join(map(_identifier, names))}({','.join(given)})", *terms)

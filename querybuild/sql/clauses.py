@@ -279,10 +279,9 @@ def _test(test: Test, binds: Binds) -> Criterion:
         return row.on_field(left, right)
     value_type = row.value_type_of(attribute)
     column_type = array(value_type) if row.arity == "list" else value_type
-    bound = column_type.bound if not row.is_text else None
     parameters: list[Term] = [binds(slot) for slot in test.slots]
-    if bound is not None:
-        parameters = [bound(parameter) for parameter in parameters]
+    if not row.is_text:
+        parameters = [column_type.bind(parameter) for parameter in parameters]
     if attribute.type.is_compared_as_text and row.value_type is None:
         left = as_texts(left) if attribute.type.element is not None else as_text(left)
         parameters = [as_texts(one) if column_type.element is not None else as_text(one) for one in parameters]

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 from pypika import PostgreSQLQuery
-from pypika.terms import ExistsCriterion, NullValue, Term
+from pypika.terms import ExistsCriterion, NullValue
 
 from querybuild.declarations.keys import Key, referring
-from querybuild.declarations.resource import Attribute, Link, link_of, referring_key
+from querybuild.declarations.resource import Link, link_of, referring_key
 from querybuild.declarations.terms import Template, sql_of
 from querybuild.planning.plan import Slot
 from querybuild.planning.writes.write_plan import LinkWrite, LockStrength
@@ -244,15 +244,10 @@ def _make_links(link: LinkWrite, through: Link) -> Statement:
     binds, links = Binds(), link_table(through)
     source, target = _source_of(link, through), _target_of(link, through)
     sources = key_parts(key_parameter(binds(ROW), source), source)
-    values = [_bound(attribute, binds(slot)) for attribute, slot in link.assigned]
+    values = [attribute.type.bind(binds(slot)) for attribute, slot in link.assigned]
     query = into(links).columns(*source.columns, *target.columns, *[one.column_name for one, _ in link.assigned])
     query = query.select(*sources, *each_key_parts(binds.request(link.slot), target), *values)
     return Statement(query.get_sql() + " ON CONFLICT DO NOTHING", binds.slots)
-
-
-def _bound(attribute: Attribute, parameter: Term) -> Term:
-    bound = attribute.type.bound
-    return parameter if bound is None else bound(parameter)
 
 
 def _find_missing(link: LinkWrite, through: Link) -> Statement:

@@ -440,8 +440,7 @@ def assigned(assignment: Assignment, parameter: Term) -> Term:
     """Return the value of an assignment, with what its type needs. parameter: that of its slot."""
     if assignment.key is not None:
         return key_parts(parameter, assignment.key)[assignment.part]
-    bound = assignment.attribute.type.bound if assignment.attribute is not None else None
-    return parameter if bound is None else bound(parameter)
+    return parameter if assignment.attribute is None else assignment.attribute.type.bind(parameter)
 
 
 def _joined(assignment: Assignment, value: Term) -> Term:

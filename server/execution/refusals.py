@@ -438,5 +438,6 @@ def _is_about(error: PostgresMessage, resource: Resource, engine: Engine) -> boo
 
 def _table_name(error: PostgresMessage, engine: Engine) -> tuple[str, str]:
     """Return the schema and the table that the error names; for a partition, those of its table."""
-    name = said(error).schema_name, said(error).table_name
+    named = said(error)
+    name = named.schema_name, named.table_name
     return engine.schema.partitions.get(name, name)

@@ -93,8 +93,7 @@ class Handler(RequestHandler):
         if route is not None and route.resource is not None:
             self.resource = route.resource
         self._running = running
-        self.sender = Sender(self.request, engine, running)
-        self.sender.is_counted = self.is_counted
+        self.sender = Sender(self.request, engine, running, is_counted=self.is_counted)
         self.received = ReceivedBody(self.request, self.request_id, engine.settings.max_body_bytes, running.bodies)
         running.add(self, self.request.began_at)
         self.stages: list[tuple[str, float]] = []

@@ -123,8 +123,7 @@ class ReadingHandler(Handler):
 
     def _tell_of_answer(self) -> None:
         """Set the headers that say how the document is represented, and for whom it may be kept."""
-        if self.engine.settings.cache_control:
-            self.tell_caches()
+        self.tell_caches()
         if self.answer_type is not JSON_API:
             self.set_header("Content-Type", self.answer_type.name)
 

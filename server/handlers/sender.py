@@ -26,14 +26,14 @@ class Sender:
 
     is_at_work = False
     is_long = False
-    is_counted = True
     client = ""
     principal: Principal = ANONYMOUS
     _found: Principal | None = None
     """The principal, if it was known before the limits were checked."""
     _waits_for_body = False
 
-    def __init__(self, request: Request, engine: Engine, running: Running) -> None:
+    def __init__(self, request: Request, engine: Engine, running: Running, *, is_counted: bool) -> None:
+        self.is_counted = is_counted
         self._request = request
         self._engine = engine
         self._running = running

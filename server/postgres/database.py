@@ -149,8 +149,6 @@ class Database:
     def acting_for(self, principal: Principal, door: Door) -> Database:
         """Return the database for the statements of a principal. With `row_security` they run with its role. Raises
         Unauthenticated, Forbidden."""
-        if self._roles is None and self.pools[door] is self.pool:
-            return self
         return self._acting_as(None if self._roles is None else self._roles.of(principal), door)
 
     def acting_as_server(self, door: Door) -> Database:
@@ -158,6 +156,8 @@ class Database:
         return self._acting_as(None, door)
 
     def _acting_as(self, role: RequestRole | None, door: Door) -> Database:
+        if self._roles is None and self.pools[door] is self.pool:
+            return self
         acting = copy.copy(self)
         acting.role, acting.is_assigned, acting.pool = role, True, self.pools[door]
         return acting

@@ -16,6 +16,7 @@ from querybuild.planning.rows import Row
 from querybuild.query import Lid
 from querybuild.shortcuts import Knows
 from querybuild.sql.creates import Create
+from querybuild.sql.modify import WriteStatements
 from querybuild.sql.statement import Statement
 from serializers.operations import uses_lid
 from server.engine import Engine
@@ -97,9 +98,9 @@ class WholeRequest(msgspec.Struct, frozen=True, eq=False):
 Way = SingleStatement | Literal["rows", "sequence"]
 
 
-def way_of(group: Sequence[PlannedWrite], engine: Engine, shown: Node | None, whole: WholeRequest | None = None) -> Way:
-    """Return how writes with the same plan run. shown: what each of them returns. whole: set if they are all that a
-    request writes, and if nothing else belongs to its transaction. Then their plans may differ, and the result is a
+def way_of(group: Sequence[PlannedWrite], of: WholeRequest | WriteStatements) -> Way:
+    """Return how writes run. of: their statements, if they have the same plan; or the whole request, if they are all
+    that it writes, and if nothing else belongs to its transaction. Then their plans may differ, and the result is a
     single statement, or "sequence" for a transaction, which asks again for each group.
 
     | way | what runs | if one write is refused |
@@ -109,13 +110,11 @@ def way_of(group: Sequence[PlannedWrite], engine: Engine, shown: Node | None, wh
     | sequence | the statements of each write, one after another | the request is refused |
 
     New rows that were decoded as columns (`PreparedRows`) have the second way from the beginning."""
-    if whole is not None:
-        return _single(group, whole) or "sequence"
-    if len(group) == 1 or not REPEATED.takes_all(group):
+    if isinstance(of, WholeRequest):
+        return _single(group, of) or "sequence"
+    if len(group) == 1 or not of.is_repeatable or not REPEATED.takes_all(group):
         return "sequence"
-    is_repeatable = engine.statements.of_write(group[0].plan, shown).is_repeatable
-    is_ordered = group[0].plan.kind == "create" and _refers_ahead(group)
-    return "rows" if is_repeatable and not is_ordered else "sequence"
+    return "sequence" if group[0].plan.kind == "create" and _refers_ahead(group) else "rows"
 
 
 def _single(planned: Sequence[PlannedWrite], whole: WholeRequest) -> SingleStatement | None:

@@ -265,8 +265,7 @@ class Transaction:
             for write in group if self._checks_sent else ():
                 await self._check_sent(write)
             statements = self.engine.statements.of_write(group[0].plan, shown)
-            way = way_of(group, self.engine, shown)
-            rows = await self._run_rows(group, shown, statements) if way == "rows" else None
+            rows = await self._run_rows(group, shown, statements) if way_of(group, statements) == "rows" else None
             if rows is not None:
                 outcomes += [WrittenRow(row[0], row) for row in rows]
                 if is_checked:

@@ -121,7 +121,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         """Run the writes by the shortest way."""
         whole = WholeRequest(writes, answer, self.engine, self.context.values, self.database.role is not None)
         planned = None if self.around is not None else whole.planned()
-        way = "sequence" if planned is None else way_of(planned, self.engine, None, whole)
+        way = "sequence" if planned is None else way_of(planned, whole)
         outcomes = await self._run_single(way, answer) if isinstance(way, SingleStatement) else None
         if outcomes is None:
             return await self._run_transaction(writes, answer)
