@@ -53,6 +53,7 @@ from querybuild.declarations.resource import (
     Resource,
     ToMany,
     ToOne,
+    Version,
 )
 from querybuild.declarations.terms import Template
 from querybuild.declarations.types import (
@@ -173,6 +174,7 @@ __all__ = [
     "ToOne",
     "Unauthenticated",
     "ValueFault",
+    "Version",
     "Writing",
     "Written",
     "array",

@@ -19,7 +19,15 @@ FIRST = "README"
 NAVIGATION = {
     "Begin": ["docs/tutorial", "docs/command-line", "docs/settings"],
     "Requests": [
-        *("docs/query-language", "docs/pages", "docs/writing", "docs/operations", "docs/errors", "docs/openapi"),
+        *(
+            "docs/query-language",
+            "docs/pages",
+            "docs/writing",
+            "docs/operations",
+            "docs/versions",
+            "docs/errors",
+            "docs/openapi",
+        ),
         *("docs/catalog", "docs/conformance"),
     ],
     "Your database": [

@@ -150,6 +150,16 @@ class Owner(msgspec.Struct, frozen=True):
 ChangeKind = Literal["create", "update", "delete"]
 
 
+class Match(msgspec.Struct, frozen=True):
+    """What a write of an existing resource demands. versions: of which the version must be one, None for any.
+    of_linkage: whether it is the version of the linkage that is written, and not of the resource. pointer: the position
+    of `ifMatch` in the document; None for the header If-Match."""
+
+    versions: frozenset[str] | None
+    of_linkage: bool = False
+    pointer: str | None = None
+
+
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One decoded write of one resource, whose names are not resolved yet. A write of a relationship is an update of
     the resource that has it.
@@ -159,7 +169,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     written resource. attributes: None if the member is absent. undecoded: the invalid members, such as `attributes` and
     `relationships/group`, whose errors are reported already. assigned: attributes that custom code sets, even if
     clients may not write them. owner: the resource that a create is linked to. pointer: the position of the resource
-    object. id_pointer: the position of the id, if the document and not the path names the written resource.
+    object. id_pointer: the position of the id, if the document and not the path names the written resource. match: what
+    the version of the written resource must be.
     """
 
     kind: ChangeKind
@@ -173,6 +184,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     owner: Owner | None = None
     pointer: str = ""
     id_pointer: str | None = None
+    match: Match | None = None
 
     def assign(self, **attributes: Any) -> Change:
         """Return the change with these attributes, which override those of the document. Values are JSON values, as a

@@ -79,7 +79,8 @@ class JsonApiEncoder:
         encoder = self._encoders.get((node.resource, linked))
         if encoder is None:
             has_link = "detail" in node.resource.methods
-            encoder = ResourceEncoder(node, linked, self._base_url, has_link=has_link)
+            is_declared = node.version is not None and bool(node.version.column)
+            encoder = ResourceEncoder(node, linked, self._base_url, has_link=has_link, has_version=is_declared)
             self._encoders[node.resource, linked] = encoder
         return encoder
 

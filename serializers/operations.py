@@ -18,11 +18,12 @@ import msgspec
 
 from querybuild.declarations.json_texts import ParsedJson, count_names
 from querybuild.errors import NAME_CHARACTERS, SHOWN_CHARACTERS, ApiError, quoted, shortened
-from querybuild.query import Change, ChangeKind, Identifier, Lid, LinkMode
+from querybuild.query import Change, ChangeKind, Identifier, Lid, LinkMode, Match
 from serializers.decode import Decoder, checked_document
 from serializers.errors import InvalidDocument, MalformedOperations
 from serializers.objects import ErrorObject
 from serializers.pointers import tokens
+from serializers.tags import read_match
 
 MEMBER = "atomic:operations"
 POINTER = f"/{MEMBER}"
@@ -197,8 +198,26 @@ class _Reader:
         else:
             change = self._resource(item, Change(kind=CHANGE_OF_OP[op], type=None), pointer)
         if change is not None:
+            change = self._matched(change, item, pointer)
             self._check_lids(change, pointer)
         return Operation(_op_name(item), pointer, change, is_linkage, item)
+
+    def _matched(self, change: Change, item: dict[str, Any], pointer: str) -> Change:
+        """Return the change with the version that `ifMatch` in the `meta` of the operation demands."""
+        meta = item.get("meta")
+        if not isinstance(meta, dict) or "ifMatch" not in meta:
+            return change
+        pointer = f"{pointer}/meta/ifMatch"
+        if item["op"] == "add":
+            self._malformed("An `add` has no `ifMatch`: it changes nothing that was read.", pointer)
+            return change
+        try:
+            versions = read_match(meta["ifMatch"]).versions
+        except ValueError:
+            self._malformed("`ifMatch` must be a version, a tag with its quotes, an array of these, or `*`.", pointer)
+            return change
+        of_linkage = "relationship" in _object(item.get("ref"))
+        return msgspec.structs.replace(change, match=Match(versions, of_linkage=of_linkage, pointer=pointer))
 
     def _resource(self, item: dict[str, Any], asked: Change, pointer: str) -> Change | None:
         """Decode an operation on a resource. asked: the change as the operation asks for it besides its target and its
@@ -400,9 +419,15 @@ def _location(error: ErrorObject) -> tuple[int | None, list[str | int]]:
     return path[1], path[2:]
 
 
-def encode_results(objects: Sequence[bytes | None], *, has_meta: bool) -> bytes:
-    """Encode `{"atomic:results":[...]}`. objects: the resource object of each operation, or None if it has none.
-    has_meta: whether each result has `"meta":null`, as service.md requires. The extension has no such member."""
-    tail = b',"meta":null}' if has_meta else b"}"
-    shown = [b"null" if one is None else one for one in objects]
-    return b'{"atomic:results":[{"data":' + (tail + b',{"data":').join(shown) + tail + b"]}"
+Done = tuple[bytes | None, str | None]
+"""What an operation has done: the resource object, or None if it has none; and the version of the row that it wrote."""
+
+
+def encode_results(done: Sequence[Done], *, has_meta: bool) -> bytes:
+    """Encode `{"atomic:results":[...]}`. has_meta: whether each result without a version has `"meta":null`, as
+    service.md requires. The extension has no such member."""
+    without = b',"meta":null}' if has_meta else b"}"
+    tails = [without if one is None else b',"meta":{"version":"' + one.encode() + b'"}}' for _, one in done]
+    shown = [b"null" if one is None else one for one, _ in done]
+    results = [b'{"data":' + one + tail for one, tail in zip(shown, tails, strict=True)]
+    return b'{"atomic:results":[' + b",".join(results) + b"]}"

@@ -33,12 +33,20 @@ _FIRST = itemgetter(0)
 
 class ResourceEncoder:
     """Writes the resource objects of one type and one fieldset. linked: the relationships that have `data`. has_link:
-    whether each object has a `self` link. has_links: whether its relationships have links.
+    whether each object has a `self` link. has_links: whether its relationships have links. has_version: whether each
+    object shows the version of its row.
 
     An object whose id no path can name has no links: its `self` would be the collection."""
 
     def __init__(
-        self, node: Node, linked: tuple[str, ...], base_url: str, *, has_link: bool, has_links: bool = True
+        self,
+        node: Node,
+        linked: tuple[str, ...],
+        base_url: str,
+        *,
+        has_link: bool,
+        has_links: bool = True,
+        has_version: bool = False,
     ) -> None:
         resource, attributes, relationships = node.resource, node.attributes, node.relationships
         self._values = _values_of(node)
@@ -50,6 +58,8 @@ class ResourceEncoder:
         linkage_indexes = [linked.index(relation.name) for relation in relationships if relation.name in linked]
         text = f'{{"type":{json.dumps(resource.type)},"id":"{_ID}"' + (f',"attributes":{_OWN}' if attributes else "")
         text += _object_tail(resource, relationships, linked, base_url, has_link=has_link, has_links=has_links)
+        text += f',"meta":{{"version":"{_VERSION}"}}}}' if has_version else "}"
+        self._version = itemgetter(node.position_of_version) if has_version else None
         pieces = _pieces(text, linkage_indexes)
         self._constants: list[Iterable[bytes]] = [
             repeat(piece if isinstance(piece, bytes) else b"") for piece in pieces
@@ -61,7 +71,9 @@ class ResourceEncoder:
         self._text, self._gaps = _template(pieces)
         self._without_links = self
         if self._has_quoted_ids and has_links:
-            self._without_links = ResourceEncoder(node, linked, base_url, has_link=False, has_links=False)
+            self._without_links = ResourceEncoder(
+                node, linked, base_url, has_link=False, has_links=False, has_version=has_version
+            )
 
     def encode_one(self, row: Row, linkage: Sequence[bytes]) -> bytes:
         """Return the object of one row. linkage: the `data` of each relationship in `linked`."""
@@ -70,7 +82,8 @@ class ResourceEncoder:
         row_id = self._id(row[0])
         own = self._own(row) if self._values is None else next(self._values([row]))
         url_id = quote_segment(row[0]).encode() if self._has_quoted_ids else row_id
-        text: bytes = self._text % self._gaps((row_id, _ENCODER.encode(self._struct(*own)), url_id, *linkage))
+        version = b"" if self._version is None else self._version(row).encode()
+        text: bytes = self._text % self._gaps((row_id, _ENCODER.encode(self._struct(*own)), url_id, version, *linkage))
         return text
 
     def encode(self, rows: Sequence[Row], linkage: Sequence[Linkage], ids: list[bytes] | None = None) -> list[bytes]:
@@ -86,6 +99,8 @@ class ResourceEncoder:
         for index, texts in self._urls:
             values[index] = map(bytes.join, url_ids, texts)
         columns = {_ID: ids, _OWN: self._attributes(rows) if self._has_attributes else []}
+        if self._version is not None:
+            columns[_VERSION] = list(map(str.encode, map(self._version, rows)))
         for index, mark in self._columns:
             values[index] = columns[mark]
         for index, which in self._linkage:
@@ -164,9 +179,9 @@ def _struct_of(attributes: tuple[Attribute, ...]) -> Callable[..., msgspec.Struc
     return msgspec.defstruct("Attributes", [(name, Any) for name in names], rename=names, gc=False)
 
 
-# Marks for the gaps of the id in a URL, the linkage, the id, and the attributes. JSON text never contains these
-# characters unescaped.
-_URL_ID, _LINKAGE, _ID, _OWN = "\x00", "\x01", "\x02", "\x03"
+# Marks for the gaps of the id in a URL, the linkage, the id, the attributes, and the version. JSON text never contains
+# these characters unescaped.
+_URL_ID, _LINKAGE, _ID, _OWN, _VERSION = "\x00", "\x01", "\x02", "\x03", "\x04"
 
 _Piece = bytes | tuple[bytes, ...] | int | str
 """A piece of the text of an object. bytes: constant. tuple: constant texts to join with the id of a URL. int: the index
@@ -177,10 +192,10 @@ def _pieces(text: str, linkage_indexes: Sequence[int]) -> list[_Piece]:
     """Split the text of an object into pieces."""
     linkages = iter(linkage_indexes)
     pieces: list[_Piece] = []
-    for piece in re.split("([\x01-\x03])", text):
+    for piece in re.split("([\x01-\x04])", text):
         if piece == _LINKAGE:
             pieces.append(next(linkages))
-        elif piece in (_ID, _OWN):
+        elif piece in (_ID, _OWN, _VERSION):
             pieces.append(piece)
         elif piece:
             constant = tuple(piece.encode().split(_URL_ID.encode()))
@@ -190,7 +205,8 @@ def _pieces(text: str, linkage_indexes: Sequence[int]) -> list[_Piece]:
 
 def _template(pieces: Sequence[_Piece]) -> tuple[bytes, Callable[[Sequence[bytes]], Any]]:
     """Return the text of one object as a format, and a function that returns the values of its gaps, out of the id, the
-    attributes, the id in a URL, and the linkage."""
+    attributes, the id in a URL, the version, and the linkage."""
+    known = {_ID: 0, _OWN: 1, _VERSION: 3}
     text, gaps = b"", list[int]()
     for piece in pieces:
         if isinstance(piece, tuple):
@@ -200,7 +216,7 @@ def _template(pieces: Sequence[_Piece]) -> tuple[bytes, Callable[[Sequence[bytes
             text += piece.replace(b"%", b"%%")
         else:
             text += b"%b"
-            gaps.append(3 + piece if isinstance(piece, int) else 0 if piece == _ID else 1)
+            gaps.append(4 + piece if isinstance(piece, int) else known[piece])
     return text, itemgetter(*gaps)
 
 
@@ -213,7 +229,7 @@ def _object_tail(
     has_link: bool,
     has_links: bool,
 ) -> str:
-    """The text of an object after its attributes."""
+    """The text of an object after its attributes, without its end."""
     path = resource_path(base_url, resource, _URL_ID)
     members = []
     for relationship in relationships:
@@ -226,4 +242,4 @@ def _object_tail(
         if parts:
             members.append(f"{json.dumps(relationship.name)}:{{{','.join(parts)}}}")
     text = f',"relationships":{{{",".join(members)}}}' if members else ""
-    return text + (f',"links":{{"self":"{path}"}}' if has_link else "") + "}"
+    return text + (f',"links":{{"self":"{path}"}}' if has_link else "")

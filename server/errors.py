@@ -99,7 +99,19 @@ class UnknownHost(RequestFault):
 
 
 class PreconditionUnsupported(RequestFault):
-    """The write has a precondition, which the server does not support."""
+    """The request has a precondition that its route or its resource does not have."""
+
+
+class InvalidTag(RequestFault):
+    """If-Match or If-None-Match has something else than tags."""
+
+
+class PreconditionFailed(RequestFault):
+    """What the request is about is not as its precondition demands."""
+
+
+class PreconditionRequired(RequestFault):
+    """The resource is only written with If-Match."""
 
 
 class ReadOnlyServer(RequestFault):
@@ -300,6 +312,9 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     ApiError: ErrorRow(400, "bad_request", "Bad Request"),
     BadRequest: ErrorRow(400, "bad_request", "Bad Request"),
     PreconditionUnsupported: ErrorRow(400, "precondition_unsupported", "Precondition Unsupported"),
+    InvalidTag: ErrorRow(400, "invalid_tag", "Invalid Tag"),
+    PreconditionFailed: ErrorRow(412, "precondition_failed", "Precondition Failed"),
+    PreconditionRequired: ErrorRow(428, "precondition_required", "Precondition Required"),
     ReadOnlyServer: ErrorRow(403, "read_only", "Read-Only Server"),
     RouteNotFound: ErrorRow(404, "route_not_found", "Not Found"),
     query_errors.ResourceNotFound: ErrorRow(404, "resource_not_found", "Resource Not Found"),

@@ -29,6 +29,8 @@ NO_PARAMETERS: frozenset[str] = frozenset()
 ON_ONE = frozenset({"include", "fields"})
 ON_LINKAGE = frozenset({"page", "include", "fields"})
 ON_MANY = frozenset({"filter", "sort", "page", "include", "fields"})
+OF_VERSION = frozenset({"If-Match"})
+MAY_EXIST = frozenset({"If-None-Match"})
 
 
 class Shape(StrEnum):
@@ -62,6 +64,7 @@ class Method(msgspec.Struct, frozen=True):
     is_to_many: True if only a to-many relationship has it, or a function that returns resources; False if only a to-one
         has it, or a function that returns a value. None if both have it.
     writes: what the resource, or the relationship and its target, must allow. If they do not, the answer is a 403.
+    preconditions: the headers with preconditions that a write has. None: any, because custom code decides.
     """
 
     name: str
@@ -71,6 +74,7 @@ class Method(msgspec.Struct, frozen=True):
     needs: str | None = None
     is_to_many: bool | None = None
     writes: tuple[str, ...] = ()
+    preconditions: frozenset[str] | None = frozenset()
 
 
 Methods = Mapping[str, Method]
@@ -96,27 +100,27 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
     Shape.PROTECTED_RESOURCE: (Method("GET", answers=(ANY,)),),
     Shape.COLLECTION: (
         Method("GET", ON_MANY, needs="list"),
-        Method("POST", ON_ONE, JSON_API, writes=("create",)),
+        Method("POST", ON_ONE, JSON_API, writes=("create",), preconditions=MAY_EXIST),
     ),
     Shape.RESOURCE: (
         Method("GET", ON_ONE, needs="detail"),
-        Method("PATCH", ON_ONE, JSON_API, writes=("update",)),
-        Method("DELETE", writes=("delete",)),
+        Method("PATCH", ON_ONE, JSON_API, writes=("update",), preconditions=OF_VERSION),
+        Method("DELETE", writes=("delete",), preconditions=OF_VERSION),
     ),
     Shape.RELATED: (
         Method("GET", ON_MANY, needs="read", is_to_many=True),
         Method("GET", ON_ONE, needs="read", is_to_many=False),
-        Method("POST", ON_ONE, JSON_API, is_to_many=True, writes=("add", "create")),
-        Method("PATCH", ON_ONE, JSON_API, is_to_many=False, writes=("update",)),
-        Method("DELETE", is_to_many=False, writes=("delete",)),
+        Method("POST", ON_ONE, JSON_API, is_to_many=True, writes=("add", "create"), preconditions=MAY_EXIST),
+        Method("PATCH", ON_ONE, JSON_API, is_to_many=False, writes=("update",), preconditions=OF_VERSION),
+        Method("DELETE", is_to_many=False, writes=("delete",), preconditions=OF_VERSION),
     ),
     Shape.RELATIONSHIP: (
         Method("GET", ON_LINKAGE, needs="read", is_to_many=True),
         Method("GET", ON_ONE, needs="read", is_to_many=False),
-        Method("POST", body=JSON_API, is_to_many=True, writes=("add",)),
-        Method("PATCH", ON_LINKAGE, JSON_API, is_to_many=True, writes=("replace",)),
-        Method("PATCH", ON_ONE, JSON_API, is_to_many=False, writes=("replace",)),
-        Method("DELETE", body=JSON_API, is_to_many=True, writes=("remove",)),
+        Method("POST", body=JSON_API, is_to_many=True, writes=("add",), preconditions=OF_VERSION),
+        Method("PATCH", ON_LINKAGE, JSON_API, is_to_many=True, writes=("replace",), preconditions=OF_VERSION),
+        Method("PATCH", ON_ONE, JSON_API, is_to_many=False, writes=("replace",), preconditions=OF_VERSION),
+        Method("DELETE", body=JSON_API, is_to_many=True, writes=("remove",), preconditions=OF_VERSION),
     ),
     Shape.OPERATIONS: (Method("POST", body=ATOMIC_OPERATIONS, answers=(ATOMIC_OPERATIONS,)),),
     Shape.FUNCTION: (
@@ -128,10 +132,10 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
     # The declaration of a custom route is its class, which has the methods.
     Shape.CUSTOM: (
         Method("GET", answers=(ANY,), needs="GET"),
-        Method("POST", body=ANY, answers=(ANY,), needs="POST"),
-        Method("PUT", body=ANY, answers=(ANY,), needs="PUT"),
-        Method("PATCH", body=ANY, answers=(ANY,), needs="PATCH"),
-        Method("DELETE", body=ANY, answers=(ANY,), needs="DELETE"),
+        *[
+            Method(name, body=ANY, answers=(ANY,), needs=name, preconditions=None)
+            for name in ("POST", "PUT", "PATCH", "DELETE")
+        ],
     ),
     # `OPTIONS *` (RFC 9110, 9.3.7) lists the methods of all routes together.
     Shape.SERVER: (Method("GET"), Method("POST"), Method("PATCH"), Method("DELETE")),

@@ -173,6 +173,26 @@ class Id(msgspec.Struct, frozen=True, eq=False):
         return Key(tuple(self.columns) or (self.column,), self.type.parts or (self.type,))
 
 
+class Version(msgspec.Struct, frozen=True):
+    """The column that tells whether a row has changed. by: "server" if the server adds 1 with each of its writes,
+    "database" if a trigger changes it. Without it, the server counts whole numbers and the database sets timestamps."""
+
+    column: str
+    by: str = ""
+
+
+class RowVersion(msgspec.Struct, frozen=True):
+    """What tells whether a row has changed. attribute: selects it as a text. column: the declared one, "" for `xmin`.
+    is_counted: whether the server adds 1 to the column. is_set: whether a trigger changes it, if it is set to itself.
+    is_returned: whether RETURNING has it."""
+
+    attribute: Attribute
+    column: str = ""
+    is_counted: bool = False
+    is_set: bool = False
+    is_returned: bool = True
+
+
 class TableAbilities(msgspec.Struct, frozen=True):
     """What PostgreSQL can do with the table or view of a resource.
 
@@ -183,7 +203,7 @@ class TableAbilities(msgspec.Struct, frozen=True):
     several statements. returned: the kinds of writes after which the row is as RETURNING has it.
     deferred: the triggers that run when the transaction ends, as SQL writes their names.
     has_unique_ids: whether a constraint keeps the ids unique. is_view: whether it is a view, a materialized view or a
-    foreign table.
+    foreign table. version: what tells whether a row has changed, if anything does.
     """
 
     locks_rows: bool = True
@@ -195,6 +215,7 @@ class TableAbilities(msgspec.Struct, frozen=True):
     deferred: tuple[str, ...] = ()
     has_unique_ids: bool = True
     is_view: bool = False
+    version: RowVersion | None = None
 
 
 class Link(msgspec.Struct, frozen=True, eq=False):
@@ -380,8 +401,10 @@ class Resource(msgspec.Struct, frozen=True, eq=False):
     schema: the schema of the table, which every statement contains; without it, the table is in the database's default
     schema. client_ids: whether clients may choose ids. methods: which of list, create, detail, update, delete are
     allowed. in_operations: whether atomic operations may write it. soft_delete: whether a trigger of the table keeps
-    deleted rows. hooks: custom code around its writes. access: the rules for who may do what with which rows.
-    description: what its rows are, for readers of the API. abilities: what the server finds out about the table.
+    deleted rows. version: the column that tells whether a row has changed; without it PostgreSQL's `xmin` does.
+    requires_match: whether a PATCH or DELETE must say by If-Match which version it is meant for. hooks: custom code
+    around its writes. access: the rules for who may do what with which rows. description: what its rows are, for
+    readers of the API. abilities: what the server finds out about the table.
     """
 
     type: str
@@ -395,10 +418,17 @@ class Resource(msgspec.Struct, frozen=True, eq=False):
     methods: frozenset[str] = RESOURCE_METHODS
     in_operations: bool = True
     soft_delete: bool = False
+    version: Version | str | None = None
+    requires_match: bool = False
     hooks: Hooks = NO_HOOKS
     access: tuple[Allow, ...] = ()
     description: str = ""
     abilities: TableAbilities = TableAbilities()
+
+    @property
+    def declared_version(self) -> Version | None:
+        """The declared column that tells whether a row has changed."""
+        return Version(self.version) if isinstance(self.version, str) else self.version
 
     @property
     def id_type(self) -> IdType:

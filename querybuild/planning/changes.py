@@ -48,7 +48,7 @@ from querybuild.planning.writes.shared_columns import (
     repeated_columns,
     split_shared,
 )
-from querybuild.planning.writes.write_plan import Assignment, OwnerRow, WritePlan
+from querybuild.planning.writes.write_plan import Assignment, ExpectedLinkage, OwnerRow, WritePlan
 from querybuild.query import Change
 
 
@@ -91,16 +91,19 @@ def plan_write(
         _plan_assigned(draft)
         plan_relationships(draft)
         _missing(draft)
+    linkage = _plan_match(draft)
     owner = None if change.owner is None else plan_owner(draft, change.owner)
     _check_columns(draft, id_slot)
     if len(errors) == known:
         plan_implied(draft)
     if is_create and len(errors) == known:
         _assign_by_rules(draft)
-    return _planned(draft, id_slot, owner)
+    return _planned(draft, id_slot, owner, linkage)
 
 
-def _planned(draft: Draft, id_slot: int | None, owner: OwnerRow | None) -> PlannedWrite:
+def _planned(
+    draft: Draft, id_slot: int | None, owner: OwnerRow | None, linkage: ExpectedLinkage | None
+) -> PlannedWrite:
     """Return the plan and its values."""
     plan = WritePlan(
         kind=draft.change.kind,
@@ -109,6 +112,7 @@ def _planned(draft: Draft, id_slot: int | None, owner: OwnerRow | None) -> Plann
         assignments=tuple(draft.assignments),
         links=tuple(draft.links),
         precondition=tuple(draft.precondition),
+        linkage=linkage,
         kept=tuple(draft.kept),
         implied=tuple(draft.implied),
         owner=owner,
@@ -195,6 +199,21 @@ def _plan_assigned(draft: Draft) -> None:
         if attribute is None or not attribute.is_stored:
             raise ValueError(f"custom code assigns {name!r}: {draft.resource.type} has no such stored attribute")
         _assign(draft, attribute, value)
+
+
+def _plan_match(draft: Draft) -> ExpectedLinkage | None:
+    """Plan the version that the row must have, or return what its linkage must be."""
+    match = draft.change.match
+    if match is None or match.versions is None or draft.on_create:
+        return None
+    versions, place = sorted(match.versions), match.pointer or ""
+    if match.of_linkage:
+        [relationship] = [draft.resource.relationship(name) for name in draft.change.relationships]
+        return None if relationship is None else ExpectedLinkage(relationship, draft.slot(versions, place))
+    version = draft.resource.abilities.version
+    assert version is not None, "a match of what has no version is refused before"
+    draft.expect(version.attribute, versions, place, is_version=True)
+    return None
 
 
 def _assign_by_rules(draft: Draft) -> None:

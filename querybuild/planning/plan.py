@@ -16,7 +16,7 @@ import msgspec
 from querybuild.declarations.function import Returned
 from querybuild.declarations.keys import Key
 from querybuild.declarations.operators import OperatorRow
-from querybuild.declarations.resource import Attribute, Link, Operator, Relationship, Resource
+from querybuild.declarations.resource import Attribute, Link, Operator, Relationship, Resource, RowVersion
 
 FIRST_ALIAS = "t0"
 """The alias of the main rows of a statement."""
@@ -242,9 +242,10 @@ class Node(msgspec.Struct, frozen=True, cache_hash=True):
 
     attributes, relationships: the fields that are shown, in declared order.
     read: the attributes that are selected. Those that are shown come first, without those computed in Python. Then
-        come those that the computed ones depend on.
+        come those that the computed ones depend on, and the version.
     computed: the attributes computed in Python.
     keys: keys that are only read for branches.
+    version: that of the rows, if it is read.
     targets: for each key the rows that it refers to, if some of them may be hidden. The key of a hidden row is null.
 
     The columns of a row are (id, read..., keys...). If a branch has its key not in its parent's row, the parent's id
@@ -259,11 +260,17 @@ class Node(msgspec.Struct, frozen=True, cache_hash=True):
     keys: tuple[Key, ...]
     branches: tuple[Branch, ...]
     targets: tuple[Rows | None, ...] = ()
+    version: RowVersion | None = None
 
     @property
     def resource(self) -> Resource:
         """The resource of the rows."""
         return self.rows.resource
+
+    @property
+    def position_of_version(self) -> int:
+        """The position of the version in a row, if it is read."""
+        return len(self.read)
 
     @property
     def keys_and_targets(self) -> Iterator[tuple[Key, Rows | None]]:
@@ -302,12 +309,15 @@ def node_of(
     keys: tuple[Key, ...] = (),
     branches: tuple[Branch, ...] = (),
     targets: tuple[Rows | None, ...] = (),
+    version: RowVersion | None = None,
 ) -> Node:
-    """Create a node. It reads the attributes that are shown, and those that the computed ones depend on."""
+    """Create a node. It reads the attributes that are shown, those that the computed ones depend on, and the
+    version."""
     sources = [source for shown in attributes for source in sources_of(shown, rows.resource)]
     read = dict.fromkeys([shown for shown in attributes if shown.compute is None] + sources)
+    own = () if version is None else (version.attribute,)
     computed = tuple(shown for shown in attributes if shown.compute is not None)
-    return Node(rows, tuple(read), attributes, computed, relationships, keys, branches, targets)
+    return Node(rows, (*read, *own), attributes, computed, relationships, keys, branches, targets, version)
 
 
 PrimaryData = Literal["resource", "collection", "identifier", "identifiers"]

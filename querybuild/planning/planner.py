@@ -122,7 +122,7 @@ def plan_resource(
     rows = planner.conditions.open(resource)
     rows = with_conditions(rows, (IdIs(rows.alias, resource.id.key),))
     plan = ReadPlan(
-        node=planner.root(query, rows, written, is_joining=True),
+        node=planner.root(query, rows, written, is_joining=True, is_single=True),
         data="resource",
         included=_included(query, None),
     )
@@ -168,6 +168,15 @@ def plan_linkage(
     return planner.related(msgspec.structs.replace(query, include=include), scope, shows_resources=bool(inner))
 
 
+def plan_all_linkage(
+    scope: RelatedScope, catalog: Catalog, context: Context, limits: Limits, errors: list[ApiError]
+) -> PlannedRead:
+    """Plan the ids of all links of a relationship, and of one more than are counted at most."""
+    page = Page(family="number", size=limits.max_included, offset=0, total="none")
+    query = Query(filter=(), sort=(), page=page, include=None, fields={})
+    return plan_linkage(query, scope, catalog, context, limits, errors)
+
+
 def _too_deep(path: tuple[str, ...], limits: Limits) -> IncludeError | None:
     if len(path) <= limits.max_include_depth:
         return None
@@ -211,7 +220,7 @@ class _ReadPlanner:
             return self.page(query, scope.target, scope, shows_resources=shows_resources)
         rows = self.conditions.open(scope.target)
         plan = ReadPlan(
-            node=self._primary(query, rows, shows_resources=shows_resources, is_joining=True),
+            node=self._primary(query, rows, shows_resources=shows_resources, is_joining=True, is_single=True),
             data="resource" if shows_resources is None else "identifier",
             included=_included(query, shows_resources),
             scope=scope,
@@ -291,9 +300,12 @@ class _ReadPlanner:
         max_rows = self.limits.unpaginated
         return 1 + (min(max_rows, FIRST_ROWS) if isinstance(max_rows, int) else FIRST_ROWS)
 
-    def _primary(self, query: Query, rows: Rows, *, shows_resources: bool | None, is_joining: bool) -> Node:
+    def _primary(
+        self, query: Query, rows: Rows, *, shows_resources: bool | None, is_joining: bool, is_single: bool = False
+    ) -> Node:
         """Return the node of the primary rows. Linkage without included resources only has ids."""
-        node = self.root(query, rows, (), is_joining=is_joining)
+        is_single = shows_resources is None and is_single
+        node = self.root(query, rows, (), is_joining=is_joining, is_single=is_single)
         return node_of(rows) if shows_resources is False else node
 
     def keyset(self, page: Page, keys: tuple[OrderKey, ...], mark: str) -> KeysetPosition | None:
@@ -327,13 +339,16 @@ class _ReadPlanner:
             return _rows_read(page)
         return self.limits.unpaginated + 1 if isinstance(self.limits.unpaginated, int) else None
 
-    def root(self, query: Query, rows: Rows, written: tuple[str, ...], *, is_joining: bool) -> Node:
-        """Plan the node of the primary rows and its branches. is_joining: whether to-one includes may be joined."""
+    def root(
+        self, query: Query, rows: Rows, written: tuple[str, ...], *, is_joining: bool, is_single: bool = False
+    ) -> Node:
+        """Plan the node of the primary rows and its branches. is_joining: whether to-one includes may be joined.
+        is_single: as for `node`."""
         tree = self._include_tree(query, rows.resource)
         fieldsets = self._fieldsets(query.fields)
-        node = self.node(rows, tree, written, fieldsets, is_joining=is_joining)
+        node = self.node(rows, tree, written, fieldsets, is_joining=is_joining, is_single=is_single)
         if is_joining and joined_width(node) > MAX_COLUMNS:
-            return self.node(rows, tree, written, fieldsets, is_joining=False)
+            return self.node(rows, tree, written, fieldsets, is_joining=False, is_single=is_single)
         return united(node) if is_joining and not written else node
 
     def _include_tree(self, query: Query, resource: Resource) -> IncludeTree:
@@ -398,8 +413,10 @@ class _ReadPlanner:
         fieldsets: dict[str, Fieldset],
         *,
         is_joining: bool,
+        is_single: bool = False,
     ) -> Node:
-        """Plan a node and its branches. is_joining: whether to-one includes are joined to these rows."""
+        """Plan a node and its branches. is_joining: whether to-one includes are joined to these rows. is_single:
+        whether the document is about one row. Its version is read even if it is not shown, for the tag."""
         resource = rows.resource
         attributes, relationships = fieldsets.get(resource.type, (resource.readable_attributes, resource.relationships))
         branches = []
@@ -421,7 +438,11 @@ class _ReadPlanner:
             if (own := own_key_of(branch.relationship)) is not None
         }
         targets = tuple([self._key_rows(relationship, rows) for relationship in keys.values()])
-        return node_of(rows, attributes, relationships, tuple(keys), tuple(branches), targets if any(targets) else ())
+        version = resource.abilities.version
+        if version is not None and not (version.column or is_single):
+            version = None
+        shown = attributes, relationships, tuple(keys), tuple(branches), targets if any(targets) else ()
+        return node_of(rows, *shown, version)
 
     def _branch_rows(self, relationship: Relationship, parents: Rows) -> Rows:
         """Return the related rows, as they are fetched by the keys of the parents."""

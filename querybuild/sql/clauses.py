@@ -77,6 +77,16 @@ def update_of(rows: Table) -> Any:
     return PostgreSQLQuery.update(rows)
 
 
+def set_version(query: Any, resource: Resource, *, is_only: bool = False) -> Any:
+    """Add `"version"=COALESCE("version",0)+1` to an UPDATE, if the server counts the version of the rows. is_only:
+    whether the UPDATE sets nothing else. Then a version that a trigger changes is set to itself."""
+    version = resource.abilities.version
+    if version is None or not (version.is_counted or (is_only and version.is_set)):
+        return query
+    column = table(resource).field(version.column)
+    return query.set(column, Template("COALESCE({},0)+1", column) if version.is_counted else column)
+
+
 def column_term(alias: str, attribute: Attribute) -> Term:
     """Return the column of an attribute, or its term if it is computed in SQL."""
     if attribute.sql is not None:

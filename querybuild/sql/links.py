@@ -26,6 +26,7 @@ from querybuild.sql.clauses import (
     is_writable,
     link_table,
     one_of,
+    set_version,
     table,
     update_of,
 )
@@ -125,7 +126,7 @@ def _detach(link: LinkWrite) -> Statement:
     query = update_of(rows)
     for name in link.emptied:
         query = query.set(rows.field(name), NullValue())
-    query = query.where(is_any_key(rows.field, link.target.id.key, binds(KEYS)))
+    query = set_version(query, link.target).where(is_any_key(rows.field, link.target.id.key, binds(KEYS)))
     return Statement(query.get_sql(), binds.slots)
 
 
@@ -136,6 +137,7 @@ def _attach(link: LinkWrite) -> Statement:
     query = update_of(rows)
     for name, value in zip(key.columns, key_parts(binds(ROW), key), strict=True):
         query = query.set(of(name), value)
+    query = set_version(query, link.target)
     query = query.where(is_any_key(of, link.target.id.key, binds.request(link.slot)))
     distinct = Template("{} IS DISTINCT FROM {}", compared_key(of, key), key_value(binds(ROW), key))
     query = query.where(distinct)

@@ -32,6 +32,7 @@ from querybuild.sql.clauses import (
     of_visible,
     one_of,
     one_of_writable,
+    set_version,
     table,
     typed_json,
     update_of,
@@ -124,7 +125,7 @@ def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements
         is_update and bool(plan.links or targets or not plan.assignments or _locks_owner_first(plan))
     )
     binds = Binds()
-    row = _row(plan, shown, binds) if not is_update or plan.assignments else None
+    row = _row(plan, shown, binds) if not is_update or plan.assignments or _sets_only_version(plan) else None
     statements = WriteStatements(
         owner=None if plan.owner is None else _lock_named(plan.owner.rows, plan.owner.slot),
         joined=tuple(_lock_joined(plan)) if has_lock else (),
@@ -139,13 +140,20 @@ def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements
         keeps_row=plan.kind == "delete" and plan.resource.soft_delete,
         is_in_order=_is_in_order(plan),
     )
-    if is_update and statements.lock is not None and not targets and shown is None:
+    if row is None and statements.lock is not None and not targets and shown is None:
         pipelined = compile_pipelined(plan, statements.lock, statements.links)
         statements = msgspec.structs.replace(statements, pipelined=pipelined)
     if row is None or statements.free_ids or statements.keeps_row or _needs_transaction(plan, shown):
         return statements
     is_merged = plan.kind == "create" and "create" in plan.resource.abilities.merged and CREATES.takes(plan)
     return msgspec.structs.replace(statements, is_merged=is_merged, standalone=_standalone(plan, shown))
+
+
+def _sets_only_version(plan: WritePlan) -> bool:
+    """Return whether an update that only writes links changes the version of the row too: a declared one protects all
+    that a document shows."""
+    version = plan.resource.abilities.version
+    return bool(plan.links) and version is not None and (version.is_counted or version.is_set)
 
 
 def _needs_transaction(plan: WritePlan, shown: Node | None) -> bool:
@@ -213,7 +221,10 @@ def inserted(plan: WritePlan, rows: Sequence[Sequence[Term]]) -> Any:
     """Return an INSERT. rows: for each row the values of the assignments."""
     columns = [assignment.column for assignment in plan.assignments] or [*plan.resource.id.key.columns]
     defaults = [Template("DEFAULT")] * len(columns)
-    query = into(table(plan.resource)).columns(*columns).insert(*[tuple(row or defaults) for row in rows])
+    version = plan.resource.abilities.version
+    first = [version.column] if version is not None and version.is_counted else []
+    values = [(*(row or defaults), *[Template("1") for _ in first]) for row in rows]
+    query = into(table(plan.resource)).columns(*columns, *first).insert(*values)
     if may_meet_taken_ids(plan):
         query = query.on_conflict(*plan.resource.id.key.columns).do_nothing()
     return query
@@ -261,6 +272,7 @@ def _update(plan: WritePlan, binds: Binds) -> str:
         value = assigned(assignment, binds.request(assignment.slot))
         column = rows.field(assignment.column)
         query = query.set(column, _as_shown(assignment, column, _joined(assignment, value)))
+    query = set_version(query, plan.resource, is_only=not plan.assignments)
     return str(query.where(_is_writable(plan, binds)).get_sql())
 
 

@@ -15,7 +15,7 @@ from querybuild.declarations.terms import sql_of
 from querybuild.planning.writes.write_plan import LinkWrite, WritePlan
 from querybuild.shortcuts import Knows
 from querybuild.sql.binds import Binds
-from querybuild.sql.clauses import table, update_of
+from querybuild.sql.clauses import set_version, table, update_of
 from querybuild.sql.keys import is_any_key, is_key, is_no_key
 from querybuild.sql.links import KEYS, ROW, LinkStatements, foreign_key_of
 from querybuild.sql.statement import Statement
@@ -58,6 +58,7 @@ def _detach(link: LinkWrite) -> Statement:
     query = update_of(rows)
     for name in link.emptied:
         query = query.set(rows.field(name), NullValue())
+    query = set_version(query, link.target)
     query = query.where(is_key(rows.field, key, binds(ROW)))
     leaves = is_any_key if link.mode == "remove" else is_no_key
     return Statement(query.where(leaves(rows.field, id_key, binds.request(link.slot))).get_sql(), binds.slots)

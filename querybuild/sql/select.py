@@ -74,6 +74,20 @@ def compile_read(plan: ReadPlan) -> ReadStatements:
     )
 
 
+def compile_linkage_version(plan: ReadPlan) -> Statement:
+    """Compile the version of linkage, and how many links there are: a hash of their ids in the order of their bytes.
+    plan: that of the ids. `serializers/tags.py` has the same in Python.
+
+    SELECT count(*),left(encode(sha256(convert_to(coalesce(string_agg("id",',' ORDER BY "id" COLLATE "C"),''),'UTF8')),
+    'hex'),16) FROM (SELECT CAST("id" AS TEXT) FROM (SELECT "t0"."id" ...) "rows" ("id")) "links" ("id")
+    """
+    ids = _primary(plan)
+    listed = 'string_agg("id",\',\' ORDER BY "id" COLLATE "C")'
+    version = f"left(encode(sha256(convert_to(coalesce({listed},''),'UTF8')),'hex'),16)"
+    links = f'(SELECT CAST("id" AS TEXT) FROM ({ids.sql}) "rows" ("id")) "links" ("id")'
+    return Statement(f"SELECT count(*),{version} FROM {links}", ids.slots)
+
+
 def _can_combine(root: Node) -> bool:
     """Return whether there is more than one part, their columns fit into one row, and the statement knows all that
     their rows ask for."""

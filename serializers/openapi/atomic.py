@@ -23,7 +23,8 @@ def atomic_schemas(api: Api, max_operations: int) -> Schemas:
     if not kinds:
         return {}
     listed: JsonSchema = {"type": "array", "minItems": 1, "maxItems": max_operations, "items": {"anyOf": kinds}}
-    result: JsonSchema = {"type": "object", "properties": {"data": {"anyOf": [ref(INCLUDED), {"type": "null"}]}}}
+    data: JsonSchema = {"anyOf": [ref(INCLUDED), {"type": "null"}]}
+    result: JsonSchema = {"type": "object", "properties": {"data": data, "meta": _VERSION}}
     results = {"jsonapi": ref(VERSION), "atomic:results": {"type": "array", "items": result}}
     named = {"type": {"type": "string"}, "id": SENT_ID, "relationship": {"type": "string"}}
     target: JsonSchema = {"type": "object", "properties": named, "required": list(named)}
@@ -78,9 +79,25 @@ def _of_linkage(resources: list[Resource], catalog: Catalog) -> Iterator[JsonSch
         yield narrowed(sent, LINKAGE, op={"enum": list(ops)}, ref=refs[0] if len(refs) == 1 else {"anyOf": refs})
 
 
+_VERSION: JsonSchema = {"type": "object", "properties": {"version": {"type": "string"}}}
+_MATCH: JsonSchema = {
+    "type": "object",
+    "properties": {
+        "ifMatch": {
+            "description": "The version that the resource must have, its tag with the quotes, or an array of these.",
+            "anyOf": [
+                {"type": "string", "pattern": "^[!#-~]+$"},
+                {"type": "array", "minItems": 1, "items": {"type": "string", "pattern": "^[!#-)+-~]+$"}},
+            ],
+        }
+    },
+}
+
+
 def _operation(ops: list[str], members: JsonSchema) -> JsonSchema:
     properties = {"op": {"enum": ops}} | members
-    return {"type": "object", "properties": properties, "required": list(properties)}
+    match = {} if ops == ["add"] else {"meta": _MATCH}
+    return {"type": "object", "properties": properties | match, "required": list(properties)}
 
 
 def example_operations(api: Api) -> dict[str, Any] | None:

@@ -164,6 +164,10 @@ def _resource_object(resource: Resource, api: Api) -> JsonSchema:
         )
     if "detail" in resource.methods:
         members["links"] = ref(LINKS)
+    version = resource.abilities.version
+    if version is not None and version.column:
+        shown = TEXT | {"description": "The version of the row, for If-Match."}
+        members["meta"] = _object({"version": shown}, ["version"])
     found = _object(members, ["type", "id"])
     return found | {"description": resource.description} if resource.description else found
 

@@ -159,6 +159,7 @@ class Describer:
             found["description"] = relationship.description
         ids = [] if route.shape is Shape.COLLECTION else [ref(id_parameter(resource), "parameters")]
         parameters = ids + list(parameter_refs(row.accepts, shown, linkage))
+        parameters += [ref(one, "parameters") for one in _preconditions(row, subject, linkage)]
         if parameters:
             found["parameters"] = parameters
         if purpose.sends:
@@ -197,14 +198,28 @@ class Describer:
         name = component(shown.type, "created" if status == 201 else purpose.answer) if purpose.answer else MESSAGE
         document = ref(component(shown.type, purpose.answer)) if purpose.answer else ref(MESSAGE)
         headers = ["Location"] if status == 201 and "detail" in shown.methods else []
+        headers += ["ETag"] if purpose.answer or purpose.sends else []
         name = ".".join([name, *[one.name.rpartition("/")[2] for one in others]])
         content = {MEDIA_TYPE: document} | {one.name: {"type": "string"} for one in others}
         self.answers.setdefault(name, response(status, content, headers))
         found = {str(status): ref(name, "responses")}
+        if purpose.action == "read":
+            found["304"] = response(304, {}, ["ETag"])
         # The rows that are written may be rows that may not be read.
         if purpose.action == "update" and purpose.answer and not self.is_open:
             found["204"] = response(204, {})
         return found
+
+
+def _preconditions(row: Method, subject: Resource, linkage: Relationship | None) -> Iterator[str]:
+    """Yield the components of the preconditions that a method has. subject: what it writes."""
+    if row.name == "GET":
+        yield "If-None-Match"
+    allowed = row.preconditions or frozenset()
+    if "If-None-Match" in allowed and subject.client_ids:
+        yield "If-None-Match.new"
+    if "If-Match" in allowed and (linkage is not None or subject.abilities.version is not None):
+        yield "If-Match"
 
 
 def operations(paths: Paths) -> Iterator[JsonSchema]:

@@ -26,7 +26,10 @@ HEADERS: Schemas = {
     "Location": {"description": "The URL of the new resource.", "schema": {"type": "string"}},
     "Retry-After": {"description": "After how many seconds to try again.", "schema": {"type": "string"}},
     "WWW-Authenticate": {"description": "Which credentials to send, with a 401.", "schema": {"type": "string"}},
-    "ETag": {"description": "The version of the answer, for If-None-Match.", "schema": {"type": "string"}},
+    "ETag": {
+        "description": "The tag of the document, for If-None-Match. Of a resource or linkage, also for If-Match.",
+        "schema": {"type": "string"},
+    },
     "Cache-Control": {"description": "Who may keep the answer, and for how long.", "schema": {"type": "string"}},
     "Server-Timing": {"description": "The time of each stage.", "schema": {"type": "string"}},
 }
@@ -68,6 +71,14 @@ def _on_write(operation: DescribedOperation) -> bool:
     return operation.is_write
 
 
+def _with_match(operation: DescribedOperation) -> bool:
+    return bool(operation.row.preconditions) or operation.is_atomic
+
+
+def _with_tags(operation: DescribedOperation) -> bool:
+    return bool(operation.row.preconditions) or not operation.is_write
+
+
 def _with_rules(operation: DescribedOperation) -> bool:
     return not operation.is_open
 
@@ -89,6 +100,9 @@ _WHEN: dict[type[Exception], Callable[[DescribedOperation], bool]] = {
     errors.ReadOnlyServer: _on_write,
     errors.ForeignOrigin: _on_write,
     errors.PreconditionUnsupported: _on_write,
+    errors.PreconditionFailed: _with_match,
+    errors.PreconditionRequired: _with_match,
+    errors.InvalidTag: _with_tags,
     errors.AuditUnavailable: _on_write,
     errors.AuditFailed: _on_write,
     errors.Conflict: _on_write,

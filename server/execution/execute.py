@@ -54,6 +54,7 @@ class ReadResult(msgspec.Struct, frozen=True):
     total: None if it was not requested. is_estimated: whether the total is PostgreSQL's estimate.
     has_more: whether there are rows after this page.
     received_bytes: how much PostgreSQL sent.
+    linkage_version: that of all links, if the rows do not tell it.
     """
 
     rows: list[Sequence[Row]]
@@ -61,6 +62,7 @@ class ReadResult(msgspec.Struct, frozen=True):
     is_estimated: bool
     has_more: bool
     received_bytes: int = 0
+    linkage_version: str | None = None
 
     @property
     def count(self) -> int:

@@ -206,7 +206,7 @@ class Handler(RequestHandler):
 
     def prepare_write(self) -> None:
         """Make the checks of writes. Raises RequestFault, Overloaded."""
-        self.applied_extensions = check_write(self.engine, self.request.headers, self.received, self.method.body)
+        self.applied_extensions = check_write(self.engine, self.request.headers, self.received, self.method)
 
     def _not_allowed(self) -> MethodNotAllowed:
         allow = self.allow()
@@ -408,11 +408,16 @@ class Handler(RequestHandler):
         self.set_default_headers()
 
     def set_etag_header(self) -> None:
-        """Set no ETag. The contract has none yet, and tornado's own needs a hash of every answer."""
+        """Do nothing: `conditional.py` sets the tags of documents, and tornado would set one for every answer."""
 
     def check_etag_header(self) -> bool:
-        """Return False, because there is no ETag."""
+        """Return False, because `conditional.py` has compared the tags."""
         return False
+
+    @property
+    def answer_headers(self) -> Headers:
+        """The headers of the answer so far."""
+        return self._headers
 
     def stage(self, name: str) -> None:
         """Begin the stage with this name. It ends the stage before."""
@@ -463,7 +468,7 @@ class Handler(RequestHandler):
         """Return whether a large answer is compressed. If so, set Content-Encoding."""
         if self.engine.settings.compression == "off" or not compression.should_compress(self.request, self._headers):
             return False
-        self._headers["Content-Encoding"] = "gzip"
+        compression.tell_compressed(self._headers)
         return True
 
     def compress_and_finish(self, body: bytes) -> asyncio.Future[None]:

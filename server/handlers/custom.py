@@ -9,15 +9,17 @@ import json
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from tornado.web import RequestHandler
 
 from querybuild.errors import Errors, raise_all, resource_not_found
 from querybuild.planning.context import Context, check_method
 from querybuild.principal import Principal
-from querybuild.query import Change
+from querybuild.query import Change, Match
 from serializers.json_api import JSON_API
+from serializers.tags import read_match
 from server.engine import Engine
-from server.errors import TooManyRows
+from server.errors import InvalidTag, TooManyRows
 from server.execution.arguments import arguments_of
 from server.execution.execute import execute_read, execute_short
 from server.execution.writes.answers import Ids
@@ -102,14 +104,20 @@ class CustomHandler(Handler):
         found: dict[str, Any] = json.loads(prepared.ready.encoders.of(JSON_API).encode(result.rows, {}, meta))
         return found
 
-    def write(self, changes: Change | Sequence[Change]) -> Awaitable[list[str]]:  # type: ignore[override]  # see `send`
-        """Write resources as the principal may, all or none: `ids = await self.write([Change(...)])`.
+    def write(  # type: ignore[override]  # see `send`
+        self, changes: Change | Sequence[Change], *, match: str | Sequence[str] | None = None
+    ) -> Awaitable[list[str]]:
+        """Write resources as the principal may, all or none: `ids = await self.write([Change(...)])`. match: what the
+        version of each updated or deleted resource must be: the value of a header If-Match, such as `"7"` or `*`, or a
+        version.
 
-        Raises what becomes the answer of such a write: Forbidden, ResourceNotFound, AttributeFault and others;
-        TypeError for anything but changes."""
+        Raises what becomes the answer of such a write: Forbidden, ResourceNotFound, AttributeFault, PreconditionFailed
+        and others; TypeError for anything but changes."""
         listed = [changes] if isinstance(changes, Change) else list(changes)
         if any(not isinstance(change, Change) for change in listed):
             raise TypeError("`write` takes changes of resources: answer with `finish`, or with `send` in parts")
+        if match is not None:
+            listed = [_matched(change, match) for change in listed]
         return self._write_resources(listed)
 
     def send(self, chunk: str | bytes | dict[str, Any]) -> None:
@@ -147,6 +155,15 @@ class CustomHandler(Handler):
             return super().finish()
         self._write_buffer = []
         return self.compress_and_finish(body)
+
+
+def _matched(change: Change, match: str | Sequence[str]) -> Change:
+    """Return the change with the version that it demands. Raises InvalidTag."""
+    try:
+        versions = read_match(match).versions
+    except ValueError:
+        raise InvalidTag('A version, or tags in double quotes, are expected: "7".', header="If-Match") from None
+    return change if change.kind == "create" else msgspec.structs.replace(change, match=Match(versions))
 
 
 def defined_methods(handler: type[Handler]) -> frozenset[str]:

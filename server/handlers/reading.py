@@ -23,12 +23,16 @@ from serializers.errors import AnswerTooLarge
 from serializers.links import cursor_links, page_count, page_links, with_query
 from serializers.objects import Meta
 from serializers.steps import ALONE, SHARED, Pace, Steps, release_rows
+from serializers.tags import entity_tag, tag_of_pieces
 from server.errors import StatementTimeout, TooManyStreams
 from server.execution.arguments import Arguments, arguments_of
 from server.execution.execute import ReadResult, cursors, execute_read, raise_impossible, read_first
 from server.execution.pacing import run_steps
 from server.execution.streams import Stream
+from server.execution.versions import is_whole, read_linkage_version, shown_version
+from server.execution.writes.reply import Reply
 from server.handlers.base import Handler
+from server.handlers.conditional import ends_with_tag
 from server.handlers.pipeline import run_stages
 from server.handlers.received_body import exchange_of
 from server.http import compression
@@ -91,10 +95,23 @@ class ReadingHandler(Handler):
         if prepared.may_be_streamed:
             return await self._read_all(reading)
         try:
-            return await self.cancel_scope.run(execute_read(self.database, prepared, reading.sent, self.engine))
+            result = await self.cancel_scope.run(execute_read(self.database, prepared, reading.sent, self.engine))
+            if prepared.plan.is_linkage and not is_whole(prepared, result):
+                result = await self.cancel_scope.run(self._read_with_version(reading))
         except AnswerTooLarge as error:
             error.parameter = _parameter_to_reduce(prepared)
             raise
+        return result
+
+    async def _read_with_version(self, reading: Reading) -> ReadResult:
+        """Read linkage with the version of all of it. The version is read first: a tag may be older than the rows, but
+        a newer one would let a client replace links that it has not seen."""
+        path_id, linkage = reading.sent.path, self.engine.reads.prepare_linkage(reading.shape, self.context)
+        version = await self.database.read(
+            lambda connection: read_linkage_version(connection, linkage, self.context, path_id), is_snapshot=False
+        )
+        result = await execute_read(self.database, reading.prepared, reading.sent, self.engine)
+        return msgspec.structs.replace(result, linkage_version=version)
 
     async def _encode_read(self, reading: Reading, result: ReadResult | None, *, parent: str | None = None) -> None:
         """Send the document of a read. parent: as for `document`."""
@@ -115,11 +132,17 @@ class ReadingHandler(Handler):
             error.parameter = _parameter_to_reduce(prepared)
             raise
         self._tell_of_answer()
+        version = shown_version(prepared, result)
+        has_tag = version is not None or not prepared.plan.is_linkage
         if pieces is not None:
-            await self.finish_pieces(pieces)
+            etag = await self._run_steps(tag_of_pieces(version, pieces)) if has_tag else ""
+            if not (etag and ends_with_tag(self, etag, version, sum(map(len, pieces)))):
+                await self.finish_pieces(pieces)
             await run_steps(release_rows(result.rows, pace.step_rows), self._is_waited_for)
         elif isinstance(document, bytes):
-            self.finish_document(document)
+            etag = entity_tag(version, document) if has_tag else ""
+            if not (etag and ends_with_tag(self, etag, version, len(document))):
+                self.finish_document(document)
 
     def _tell_of_answer(self) -> None:
         """Set the headers that say how the document is represented, and for whom it may be kept."""
@@ -282,15 +305,21 @@ class ReadingHandler(Handler):
         """Return the encoder of the documents of a read, in the representation that the client accepts."""
         return prepared.ready.encoders.of(self.answer_type.representation)
 
-    async def finish_written(self, document: Document, status: int = 200) -> None:
-        """Send the answer to a write that has been committed."""
+    async def finish_written(self, reply: Reply) -> None:
+        """Send the document of the answer to a write that has been committed."""
+        document = reply.document
         if isinstance(document, bytes):
-            self.finish_document(document, status)
+            if reply.has_tag:
+                self._headers["ETag"] = entity_tag(reply.version, document)
+            self.finish_document(document, reply.status)
             return
+        assert document is not None
         self._running.expect_long(self.sender)
         pieces = await run_steps(document, self._is_waited_for)
         if not self._finished:
-            await self.finish_pieces(pieces, status)
+            if reply.has_tag:
+                self._headers["ETag"] = await run_steps(tag_of_pieces(reply.version, pieces), self._is_waited_for)
+            await self.finish_pieces(pieces, reply.status)
 
     def _no_route(self) -> ApiError:
         # The relationship is hidden from the principal.

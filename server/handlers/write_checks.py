@@ -6,12 +6,12 @@ It must not know: documents, the database, handlers.
 from __future__ import annotations
 
 from server.engine import Engine
-from server.errors import PreconditionUnsupported, ReadOnlyServer, UnsupportedMediaType
+from server.errors import ReadOnlyServer, UnsupportedMediaType
 from server.handlers.received_body import ReceivedBody
 from server.http.headers import Headers
 from server.http.negotiation import ANY, MediaType, check_content_type
-
-_PRECONDITIONS = frozenset({"If-Match", "If-Unmodified-Since"})
+from server.http.preconditions import check_preconditions
+from server.routes import Method
 
 
 def check_writable(engine: Engine) -> None:
@@ -20,14 +20,13 @@ def check_writable(engine: Engine) -> None:
         raise ReadOnlyServer("This server only answers reads.")
 
 
-def check_write(engine: Engine, headers: Headers, received: ReceivedBody, accepted: MediaType | None) -> frozenset[str]:
-    """Check a write. accepted: the media type of its body, None if it has no body. Returns the URIs that the body has
-    as `ext` of its media type. Raises RequestFault, Overloaded."""
+def check_write(engine: Engine, headers: Headers, received: ReceivedBody, method: Method) -> frozenset[str]:
+    """Check a write against the row of its method. Returns the URIs that the body has as `ext` of its media type.
+    Raises RequestFault, Overloaded."""
     check_writable(engine)
-    by_name = headers.by_name
-    if not _PRECONDITIONS.isdisjoint(by_name):
-        name = next(name for name in by_name if name in _PRECONDITIONS)
-        raise PreconditionUnsupported(f"{name} is not supported yet: send the write without it.", header=name)
+    if method.preconditions is not None:
+        check_preconditions(headers, method.preconditions)
+    accepted = method.body
     if accepted is None:
         return frozenset()
     extensions = frozenset() if accepted is ANY else _check_media_type(headers, received, accepted)

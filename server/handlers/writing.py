@@ -11,14 +11,15 @@ import msgspec
 from querybuild.declarations.resource import Resource
 from querybuild.errors import SHOWN_CHARACTERS, ApiError, release_frames
 from querybuild.planning.writes.linkage import written_relationships
-from querybuild.query import Change, ChangeKind
+from querybuild.query import Change, ChangeKind, Match
 from serializers.decode import decode_resource_document, with_id
 from serializers.json_api import encode_identifier_document
 from serializers.links import quote_segment, resource_path
-from serializers.objects import MetaDocument
-from server.errors import AuditUnavailable, OutcomeUnknown, error_objects
+from serializers.objects import Meta, MetaDocument
+from server.errors import AuditUnavailable, Conflict, OutcomeUnknown, PreconditionFailed, error_objects
 from server.execution.execute import ReadResult
 from server.execution.pacing import run_steps
+from server.execution.versions import shown_version
 from server.execution.writes.answers import Nothing, ReadBack
 from server.execution.writes.reply import Reply
 from server.execution.writes.writer import Around, Writer
@@ -34,6 +35,7 @@ from server.handlers.auditing import (
 )
 from server.handlers.pipeline import MakePlan, Parse, Parsed, Planned, Result, run_stages
 from server.handlers.reading import ReadingHandler
+from server.http.preconditions import IF_MATCH, IF_NONE_MATCH, sent_tags
 from server.limits.running import ClientGone
 from server.observing.audit import AuditLog
 from server.postgres.database import Committed
@@ -111,7 +113,7 @@ class WritingHandler(ReadingHandler):
             self.set_server_timing()
             self.finish()
         else:
-            await self.finish_written(reply.document, reply.status)
+            await self.finish_written(reply)
 
     @property
     def writer(self) -> Writer:
@@ -176,8 +178,12 @@ class WritingHandler(ReadingHandler):
 
     def asked(self, kind: ChangeKind, id_text: str | None = None) -> Change:
         """Return the change that the request asks for, without what its body says. id_text: that of the path, if it is
-        the written resource's."""
-        return Change(kind=kind, type=None, id=id_text)
+        the written resource's. Raises InvalidTag."""
+        headers, match = self.request.headers, None
+        if IF_MATCH in headers.by_name and (tags := sent_tags(headers, IF_MATCH)) is not None:
+            assert self.route is not None
+            match = Match(tags.versions, of_linkage=self.route.shape is Shape.RELATIONSHIP)
+        return Change(kind=kind, type=None, id=id_text, match=match)
 
     def decode_resource(self, asked: Change, errors: list[ApiError]) -> Change | None:
         """Decode the body as a resource. Appends to errors."""
@@ -224,8 +230,18 @@ class WritingHandler(ReadingHandler):
 
     def reply_written(self, answered: AnsweredWrite, written: tuple[Any, ReadResult | None]) -> Reply:
         """Return the answer with the resource that was written, or with nothing if it may not be read."""
-        result = written[1]
-        return Reply(204) if result is None else Reply(200, self.document(answered.read, result, {}))
+        return self.reply_shown(answered.read, written[1], {})
+
+    def reply_shown(
+        self, read: PreparedRead, result: ReadResult | None, links: dict[str, str], meta: Meta | None = None
+    ) -> Reply:
+        """Return the answer with a document of what was written, or with nothing if it may not be read. links, meta: as
+        for `document`."""
+        if result is None:
+            return Reply(204)
+        version = shown_version(read, result)
+        has_tag = version is not None or not read.plan.is_linkage
+        return Reply(200, self.document(read, result, links, meta), has_tag=has_tag, version=version)
 
     def reply_deleted(self, *_: object) -> Reply:
         """Return the answer that a resource was deleted."""
@@ -233,7 +249,18 @@ class WritingHandler(ReadingHandler):
 
     async def answer_create(self, resource: Resource, parse: Parse[Change | TypedWrite | None]) -> None:
         """Create a resource and answer with it."""
-        await self.answer_write(parse, partial(self.plan_read_back, resource), self.execute_write, self._reply_created)
+        execute = self.execute_write if IF_NONE_MATCH not in self.request.headers.by_name else self._execute_if_none
+        await self.answer_write(parse, partial(self.plan_read_back, resource), execute, self._reply_created)
+
+    async def _execute_if_none(self, answered: AnsweredWrite) -> tuple[Any, ReadResult | None]:
+        """Create a resource if none has its id. Raises PreconditionFailed."""
+        try:
+            return await self.execute_write(answered)
+        except Conflict as error:
+            if error.pointer != "/data/id":
+                raise
+            detail = f"There is a {answered.write.resource.type} with this id already."
+            raise PreconditionFailed(detail, header=IF_NONE_MATCH) from error
 
     def plan_read_back(
         self, resource: Resource, change: Change | TypedWrite | None, errors: list[ApiError]
@@ -254,4 +281,5 @@ class WritingHandler(ReadingHandler):
         has_path = "detail" in resource.methods
         links = {"self": location} if has_path else {}
         document = self.encoder_of(answered.read).document(result.rows, links, None, result.received_bytes)
-        return Reply(201, document, location if has_path else "")
+        version = shown_version(answered.read, result)
+        return Reply(201, document, location if has_path else "", has_tag=True, version=version)

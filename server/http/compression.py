@@ -15,6 +15,7 @@ from functools import lru_cache
 from tornado.httputil import HTTPHeaders, HTTPServerRequest
 from tornado.web import OutputTransform
 
+from serializers.tags import compressed
 from server.http.cors import Transform
 from server.http.negotiation import add_vary
 
@@ -73,6 +74,13 @@ def should_compress(request: HTTPServerRequest, headers: HTTPHeaders, size: int 
     return accepts_gzip(request.headers.get("Accept-Encoding", "")) and _COMPRESSIBLE.fullmatch(media_type) is not None
 
 
+def tell_compressed(headers: HTTPHeaders) -> None:
+    """Set the headers of a compressed answer. It is another representation, so it has another tag."""
+    headers["Content-Encoding"] = "gzip"
+    if "ETag" in headers:
+        headers["ETag"] = compressed(headers["ETag"])
+
+
 class Gzip(OutputTransform):
     """Compresses answers that are sent in one piece and not compressed already. What custom code sends in pieces is not
     compressed."""
@@ -86,7 +94,7 @@ class Gzip(OutputTransform):
         add_vary(headers, "Accept-Encoding")
         if finishing and should_compress(self._request, headers, len(chunk)):
             chunk = zlib.compress(chunk, LEVEL, _GZIP_FORMAT)
-            headers["Content-Encoding"] = "gzip"
+            tell_compressed(headers)
             headers["Content-Length"] = str(len(chunk))
         return status_code, headers, chunk
 

@@ -64,13 +64,3 @@ def private_directives(cache_control: str) -> str:
     directives = [one.strip() for one in cache_control.split(",")]
     kept = [one for one in directives if one and one.lower().partition("=")[0] not in _OF_SHARED_CACHES]
     return ", ".join(["private", *kept])
-
-
-def has_version(if_none_match: str, etag: str) -> bool:
-    """Return whether a client has the current version of an answer, by its header If-None-Match (RFC 9110, 13.1.2).
-
-    >>> has_version('"a", W/"b"', 'W/"b"')
-    True
-    """
-    known = {one.strip().removeprefix("W/") for one in if_none_match.split(",")}
-    return "*" in known or etag.removeprefix("W/") in known

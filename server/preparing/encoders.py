@@ -40,6 +40,13 @@ class ObjectEncoding(msgspec.Struct, frozen=True, eq=False):
         encoded = iter(self.encode([row for row in rows if row is not None]))
         return [None if row is None else next(encoded) for row in rows]
 
+    def versions(self, rows: Sequence[Row | None]) -> list[str | None]:
+        """Return the version of each row, and None where there is no row, or no declared version."""
+        if self.node.version is None:
+            return [None] * len(rows)
+        position = self.node.position_of_version
+        return [None if row is None else row[position] for row in rows]
+
 
 class DocumentEncoders:
     """The encoders of the documents of one plan, by their representations."""
@@ -91,7 +98,8 @@ class Encoders:
         return self._objects.get_or_make(resource, lambda: self._make_objects(resource), lambda _: ENTRY_BYTES)
 
     def _make_objects(self, resource: Resource) -> ObjectEncoding:
-        node = node_of(open_rows(resource, FIRST_ALIAS, Context()), resource.readable_attributes)
-        return ObjectEncoding(
-            node, ResourceEncoder(node, (), self._base_url, has_link=False), not reads_other_rows(node)
-        )
+        version = resource.abilities.version
+        version = version if version is not None and version.column else None
+        node = node_of(open_rows(resource, FIRST_ALIAS, Context()), resource.readable_attributes, version=version)
+        encoder = ResourceEncoder(node, (), self._base_url, has_link=False, has_version=version is not None)
+        return ObjectEncoding(node, encoder, not reads_other_rows(node))

@@ -16,13 +16,21 @@ from querybuild.errors import ApiError, Errors, raise_all
 from querybuild.parse import parse, split_pairs
 from querybuild.planning.context import Context, View, check_action
 from querybuild.planning.plan import ReadPlan, RelatedScope, Rows
-from querybuild.planning.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
+from querybuild.planning.planner import (
+    PlannedRead,
+    plan_all_linkage,
+    plan_collection,
+    plan_linkage,
+    plan_related,
+    plan_resource,
+)
 from querybuild.planning.reads.read_forms import SplitQuery, fill, form_of, split_values
 from querybuild.planning.rows import nodes
 from querybuild.query import Limits, Page, Query
 from querybuild.shortcuts import Knows
 from querybuild.sql.clauses import decides_again, reads_other_rows
 from querybuild.sql.select import ReadStatements
+from querybuild.sql.statement import Statement
 from querybuild.sql.stream import StreamStatements
 from serializers.json_api import JSON_API
 from serializers.links import NO_QUERIES, PageQueries, QueryForm, page_queries, query_form
@@ -105,11 +113,20 @@ class PreparedStream(msgspec.Struct, frozen=True, eq=False):
     encoder: StreamEncoder
 
 
+class PreparedLinkage(msgspec.Struct, frozen=True, eq=False):
+    """The read of the version of linkage. max_count: how many links have a version."""
+
+    planned: PlannedRead
+    statement: Statement
+    max_count: int
+
+
 class ReadCaches(msgspec.Struct, frozen=True, eq=False):
     """What was planned, by the form of the request. The names are those of the metrics."""
 
     prepared_reads: SecondUseCache[PreparedRead]
     read_forms: BoundedCache[PreparedRead]
+    linkage_reads: BoundedCache[PreparedLinkage]
 
 
 class Reads:
@@ -127,7 +144,7 @@ class Reads:
         make_cache: Callable[[], BoundedCache[Any]],
     ) -> None:
         forms = make_cache()
-        self.caches = ReadCaches(SecondUseCache(forms.max_entries, forms.max_bytes), forms)
+        self.caches = ReadCaches(SecondUseCache(forms.max_entries, forms.max_bytes), forms, make_cache())
         self._limits = limits
         self._view = view
         self._unenforced_keys = unenforced_keys
@@ -170,6 +187,25 @@ class Reads:
         if shape.relationship is not None:
             check_action(self._view.catalog.target(shape.relationship), "read", context)
 
+    def prepare_linkage(self, shape: ReadShape, context: Context) -> PreparedLinkage:
+        """Return the read of the version of all linkage of a relationship."""
+        resource, relationship = shape.resource, shape.relationship
+        assert relationship is not None
+        shape = ReadShape(shape.kind, resource, relationship)
+        key = (shape, context.access)
+        prepared = self.caches.linkage_reads.get(key)
+        if prepared is None:
+            errors = Errors()
+            view = view_of(context, self._view)
+            scope = RelatedScope(resource, relationship, view.catalog.target(relationship))
+            planned = plan_all_linkage(scope, view.catalog, context, self._limits, errors)
+            raise_all(errors)
+            statement = self._statements.of_linkage(planned.plan)
+            prepared = PreparedLinkage(planned, statement, self._limits.max_included)
+            if CONTEXT.takes(context):
+                self.caches.linkage_reads.put(key, prepared, ENTRY_BYTES)
+        return prepared
+
     def prepare_stream(self, read: PreparedRead, representation: Representation = JSON_API) -> PreparedStream:
         """Return the stream of a read without pages."""
         statements = self._statements.of_stream(read.plan, self._view.catalog)
@@ -201,6 +237,8 @@ class Reads:
         has_parts = any(branch.fetch != "row" for branch in plan.node.branches)
         # RETURNING sees other rows as they were before the statement.
         is_more = has_parts or plan.node.targets or reads_other_rows(plan.node) or decides_again(plan.rows)
+        version = plan.node.version
+        is_more = is_more or (version is not None and not version.is_returned)
         is_named = RETURNED.takes(plan) and RETURNED_ROWS.takes(plan.rows)
         is_one_row = is_named and not is_more and not plan.is_linkage
         statements, encoders = self._statements.of_read(plan), self._encoders.of_documents(plan)

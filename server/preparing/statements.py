@@ -18,7 +18,7 @@ from querybuild.sql.calls import compile_ids, compile_value
 from querybuild.sql.creates import Create, compile_creates
 from querybuild.sql.locks import compile_check, compile_locks
 from querybuild.sql.modify import WriteStatements, compile_rows, compile_write
-from querybuild.sql.select import ReadStatements, compile_read
+from querybuild.sql.select import ReadStatements, compile_linkage_version, compile_read
 from querybuild.sql.statement import Statement
 from querybuild.sql.stream import StreamStatements, compile_stream
 
@@ -47,6 +47,10 @@ class Statements:
     def of_read(self, plan: ReadPlan) -> ReadStatements:
         """Return the statements of a read."""
         return self.caches.compiled_reads.get_or_make(plan, lambda: compile_read(plan), _read_bytes)
+
+    def of_linkage(self, plan: ReadPlan) -> Statement:
+        """Return the statement that reads the version of linkage. plan: that of all its ids."""
+        return compile_linkage_version(plan)
 
     def of_stream(self, plan: ReadPlan, catalog: Catalog) -> StreamStatements:
         """Return the statements of a read whose rows are streamed."""

@@ -12,7 +12,7 @@ import msgspec
 from querybuild.cache import BoundedCache
 from querybuild.declarations.hooks import NO_HOOKS
 from querybuild.declarations.resource import Relationship, Resource
-from querybuild.errors import ApiError
+from querybuild.errors import ApiError, quoted
 from querybuild.planning.changes import PlannedWrite, plan_write
 from querybuild.planning.context import Access, Context, View, check_action
 from querybuild.planning.rowsets import hides
@@ -22,6 +22,7 @@ from querybuild.planning.writes.write_plan import WritePlan
 from querybuild.query import Change, Limits
 from serializers import pointers
 from serializers.operations import UniformAdds
+from server.errors import PreconditionRequired, PreconditionUnsupported
 from server.preparing.encoders import Encoders
 from server.preparing.statements import ENTRY_BYTES, Statements
 from server.preparing.typed_writes import TypedWrites
@@ -66,6 +67,22 @@ class WriteCaches(msgspec.Struct, frozen=True, eq=False):
     forms: BoundedCache[WriteForm]
 
 
+def check_match(resource: Resource, change: Change) -> None:
+    """Check that a write says which version it is meant for, if it must, and that there are versions. Adding links
+    needs none. Raises PreconditionRequired, PreconditionUnsupported."""
+    match = change.match
+    if match is None:
+        adds = bool(change.relationships) and change.attributes is None
+        adds = adds and all(one.mode == "add" for one in change.relationships.values())
+        if resource.requires_match and change.kind != "create" and not adds:
+            detail = f"A {resource.type} is only written with the tag that a GET has answered: send it as If-Match."
+            raise PreconditionRequired(detail, header="If-Match")
+    elif not match.of_linkage and resource.abilities.version is None:
+        detail = f"Resources of type {quoted(resource.type)} have no versions, because their table declares none."
+        header = "If-Match" if match.pointer is None else None
+        raise PreconditionUnsupported(detail, header=header, pointer=match.pointer)
+
+
 class Writes:
     """Prepares the writes of one engine. view: the declarations. typed: those that are decoded and planned in one
     step."""
@@ -86,9 +103,10 @@ class Writes:
 
     def prepare(self, resource: Resource, change: Change, context: Context, errors: list[ApiError]) -> PreparedWrite:
         """Return a write that is ready to run. Appends to errors, unless a hook runs first. Raises Forbidden,
-        Unauthenticated."""
+        Unauthenticated, PreconditionRequired, PreconditionUnsupported."""
         if context.access.refused:
             check_action(resource, change.kind, context)
+        check_match(resource, change)
         if resource.hooks is not NO_HOOKS and resource.hooks.before(change.kind) is not None:
             return PreparedWrite(resource, change, None)
         return PreparedWrite(resource, change, self.plan(resource, change, context, errors))
@@ -98,7 +116,7 @@ class Writes:
         the request asks for it besides its body."""
         if resource.hooks is not NO_HOOKS or (resource.type, asked.kind) in context.access.refused:
             return None
-        if not CONTEXT.takes(context):
+        if not CONTEXT.takes(context) or resource.requires_match:
             return None
         found = self.typed.plan(resource, asked, body, context, view_of(context, self._view))
         if found is None:
@@ -115,6 +133,7 @@ class Writes:
         catalog = view_of(context, self._view).catalog
         check_action(catalog.target(relationship), change.kind, context)
         related = plan_related_row(resource, relationship, catalog, context)
+        check_match(related.resource, change)
         return PreparedWrite(related.resource, change, None, related, path_id)
 
     def prepare_rows(self, resource: Resource, adds: UniformAdds, context: Context) -> PreparedRows | None:

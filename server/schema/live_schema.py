@@ -113,7 +113,7 @@ async def read_live_schema(
     faults += wrong
     unenforced_keys = await find_unenforced_keys(connection, catalog, found.tables)
     if not faults:
-        catalog = await _with_live_facts(connection, catalog, found, functions, terms, unenforced_keys)
+        catalog = await _with_live_facts(connection, catalog, found, functions, terms, unenforced_keys, roles)
     column_limits = await read_column_limits(connection, found.tables)
     limits = limits_of(catalog, column_limits)
     faults = faults or rule_faults(catalog, limits) or await constant_faults(connection, catalog)
@@ -185,6 +185,7 @@ async def _with_live_facts(
     functions: Sequence[Function],
     terms: TermTypes,
     unenforced_keys: UnenforcedKeys,
+    roles: Sequence[str],
 ) -> Catalog:
     """Return the Catalog with what only the database knows: types, what can be done with tables, signatures."""
     tables = found.tables
@@ -192,7 +193,7 @@ async def _with_live_facts(
     resources = await with_live_enums(connection, resources, tables)
     resources = with_key_types(resources, tables)
     resources = await with_foreign_keys(connection, resources, tables, found.views)
-    resources = await with_abilities(connection, resources, tables, unenforced_keys)
+    resources = await with_abilities(connection, resources, tables, unenforced_keys, roles)
     return catalog.with_resources(resources, functions or None)
 
 

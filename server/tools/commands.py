@@ -32,6 +32,7 @@ from server.observing.logs import configure_logging
 from server.schema.fault import Fault, shown
 from server.schema.live_ids import check_id_rows, warn_of_ids
 from server.schema.live_schema import LiveSchema
+from server.schema.live_versions import check_versions
 from server.settings import Settings, SettingsError, StartError
 from server.settings.served import BUILT_IN, built_in_hint, is_built_in, misfit
 from server.startup import migrating
@@ -147,6 +148,8 @@ def check(settings: Settings, *, as_json: bool = False) -> int:
             # With row_security, the server's own role need not be able to read the tables.
             unenforced = {} if settings.has_row_security else schema.unenforced_keys
             faults = tuple(map(str, schema.faults)) or await check_id_rows(connection, unenforced, show)
+            if schema.catalog is not None and not settings.has_row_security:
+                faults += await check_versions(connection, schema.catalog, show)
             warnings = schema.warnings
             if not faults and not settings.has_row_security:
                 warnings += await warn_of_ids(connection, catalog, show)

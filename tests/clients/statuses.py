@@ -75,10 +75,13 @@ def after_call(context: Any, case: Any, response: Any) -> None:
     - A URL that is too long is refused.
     - Errors with different statuses are in one answer, whose status is 400: a document that fits its schema may have an
       id that does not exist, and another one that is not that of the path.
+    - A tag that was made up is not that of a resource, and `*` is the tag of any.
     - A 404 may be about resources that are linked, and not about the one in the path.
     """
     if response.status_code == 414:
         response.status_code = 400
+    elif response.status_code == 412:
+        response.status_code = 409
     elif response.status_code in (400, 404) and response.content:
         errors = response.json()["errors"]
         found = {error["status"] for error in errors}

@@ -66,6 +66,7 @@ PAGES = (
     "docs/catalog.md",
     "docs/writing.md",
     "docs/operations.md",
+    "docs/versions.md",
     "docs/observing.md",
 )
 DECLARATIONS = "docs/resources.md"

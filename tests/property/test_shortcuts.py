@@ -130,6 +130,22 @@ def test_operations(pair: Pair, data: DataObject) -> None:
     check_rows(pair)
 
 
+@settings(max_examples=settings().max_examples // 2)
+@given(data=st.data())
+def test_writes_with_preconditions(pair: Pair, data: DataObject) -> None:
+    """A version that no row has is never ignored, and `*` changes nothing."""
+    pair.reset()
+    method, path, sent = data.draw(writes(pair).filter(lambda found: found[0] != "POST" or "/rel" in found[1]))
+    body = None if sent is None else json.dumps(sent).encode()
+    for tag, number in ((b'"x"', 1), (b"*", 2)):
+        pair.number(number)
+        headers = (*HEADERS, ("Content-Type", "application/vnd.api+json"), ("If-Match", tag.decode()))
+        short, plain = [server.raw(method, path.encode(), headers, body) for server in (pair.hiding, pair.bare)]
+        assert (short.status, short.body) == (plain.status, plain.body), (method, path, sent, tag)
+        assert (400 if tag != b"*" else 200) <= short.status < 500, (method, path, sent, short)
+        check_rows(pair)
+
+
 def check_rows(pair: Pair) -> None:
     """Check that both servers have the same rows and links."""
     for type_name in pair.types:

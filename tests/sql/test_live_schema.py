@@ -430,8 +430,8 @@ REVOKE EXECUTE ON FUNCTION secret FROM public, current_user;
 
 
 async def test_tables_are_read_together(things_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their number only decides how many parts the trials of the reads and of the computed attributes have: 50 are sent
-    at once."""
+    """Their number only decides how many parts the trials of the reads, of the computed attributes and of the versions
+    have: 50 are sent at once."""
     statements: list[str] = []
     own_prepare = live_statements._prepare
 
@@ -463,7 +463,7 @@ async def test_tables_are_read_together(things_url: str, monkeypatch: pytest.Mon
             counts.append(len(statements))
     finally:
         await connection.close()
-    assert [count - counts[1] for count in counts[1:]] == [0, 2, 4]
+    assert [count - counts[1] for count in counts[1:]] == [0, 3, 6]
 
 
 async def test_a_refused_statement_is_found_among_those_sent_with_it(things_url: str) -> None:

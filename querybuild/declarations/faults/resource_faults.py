@@ -15,7 +15,7 @@ from querybuild.declarations.faults.relationship_faults import id_faults, relati
 from querybuild.declarations.faults.rule_faults import key_faults, rule_faults
 from querybuild.declarations.function import invalid_path
 from querybuild.declarations.hooks import Hooks, accepts_arguments, is_async
-from querybuild.declarations.resource import RESOURCE_METHODS, Resource, link_of, own_key_of
+from querybuild.declarations.resource import RESOURCE_METHODS, Resource, Version, link_of, own_key_of
 from querybuild.errors import listed, quoted
 
 _MEMBER_NAME = re.compile(r"[A-Za-z0-9\u0080-\uffff](?:[A-Za-z0-9_\-\u0080-\uffff]*[A-Za-z0-9\u0080-\uffff])?")
@@ -112,6 +112,8 @@ def _resource_faults(resource: Resource) -> Iterator[str]:
         if not identifier or "\0" in identifier or len(identifier.encode()) > 63:
             yield f"{quoted(identifier)} is not a valid name in PostgreSQL: it must have 1 to 63 bytes"
     yield from _hook_faults(resource.hooks)
+    if isinstance(resource.version, Version) and resource.version.by not in ("", "server", "database"):
+        yield f'version: `by` must be "server" or "database", not {resource.version.by!r}'
     for attribute in resource.attributes:
         for fault in attribute_faults(attribute, resource):
             yield f"attribute {quoted(attribute.name)}: {fault}"
@@ -121,6 +123,8 @@ def _identifiers(resource: Resource) -> Iterator[str]:
     yield from (resource.table, *resource.id.key.columns)
     if resource.schema is not None:
         yield resource.schema
+    if resource.declared_version is not None:
+        yield resource.declared_version.column
     for attribute in resource.attributes:
         yield attribute.column_name
     for relationship in resource.relationships:

@@ -53,7 +53,7 @@ PRIMARY = Knows(
 )
 NODE = Knows(
     Node,
-    used=("rows", "read", "attributes", "computed", "relationships", "keys", "branches", "targets"),
+    used=("rows", "read", "attributes", "computed", "relationships", "keys", "branches", "targets", "version"),
 )
 BRANCH = Knows(Branch, used=("relationship", "node", "is_included", "fetch"))
 RELATED = Knows(Rows, used=("resource", "alias", "parent", "pair", "through", "criteria", "conditions"))
@@ -158,7 +158,7 @@ def _with_linkage(occurrences: Sequence[Occurrence], rows: Rows) -> Node:
     keys = {key: target for node in nodes for key, target in node.keys_and_targets}
     shown = first.attributes, first.relationships
     targets = tuple([None if one is None else attached_rows(one, rows.alias, one.pair) for one in keys.values()])
-    return node_of(rows, *shown, tuple(keys), tuple(branches.values()), targets)
+    return node_of(rows, *shown, tuple(keys), tuple(branches.values()), targets, first.version)
 
 
 def _linked(plan: ReadPlan, branch: Branch, occurrences: Sequence[Occurrence]) -> Rows | None:

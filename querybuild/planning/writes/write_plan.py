@@ -47,12 +47,22 @@ class Assignment(msgspec.Struct, frozen=True):
 class Expected(msgspec.Struct, frozen=True):
     """A value that the row must have before it is written: of an attribute, as answers show it, or the id of a to-one
     relationship, whose key is the attribute. slot: of the value, from the document or from anywhere else. target: the
-    rows that the key refers to, if some may be hidden. Then it is null."""
+    rows that the key refers to, if some may be hidden. Then it is null. is_version: whether it is the version of the
+    row, and the value a list of which it must be one."""
 
     attribute: Attribute
     slot: Slot
     relationship: ToOne | None = None
     target: Rows | None = None
+    is_version: bool = False
+
+
+class ExpectedLinkage(msgspec.Struct, frozen=True):
+    """The relationship whose linkage must be as it was read. slot: of the versions, of which its version must be
+    one."""
+
+    relationship: Relationship
+    slot: int
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -130,6 +140,7 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     rows: the rows that the written row must be one of.
     id_slot: the slot of its id. None for a create without an id of the client.
     precondition: values that the row must have. Otherwise an update or a delete is refused.
+    linkage: what the linkage that it writes must be before.
     kept: columns that the assignments must leave as they are. The write is refused if they would change.
     implied: keys that the assignments set without being sent, and that are checked.
     owner: the row that a new row is linked to.
@@ -142,6 +153,7 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     assignments: tuple[Assignment, ...] = ()
     links: tuple[LinkWrite, ...] = ()
     precondition: tuple[Expected, ...] = ()
+    linkage: ExpectedLinkage | None = None
     kept: tuple[Kept, ...] = ()
     implied: tuple[Implied, ...] = ()
     owner: OwnerRow | None = None
@@ -165,7 +177,8 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
     @property
     def lock_strength(self) -> LockStrength:
-        """The strength of the lock on the written row. If links may be removed, no row may be linked at the same
-        time."""
+        """The strength of the lock on the written row. If links may be removed, or must be as they were read, no row
+        may be linked at the same time."""
         removes_links = self.kind == "delete" or any(link.mode != "add" for link in self.links)
+        removes_links = removes_links or self.linkage is not None
         return LockStrength.UPDATE if removes_links else LockStrength.NO_KEY_UPDATE

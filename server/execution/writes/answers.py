@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from querybuild.declarations.resource import Resource
 from querybuild.errors import ResourceNotFound, Several, raise_as
 from querybuild.planning.context import Context
@@ -15,16 +17,17 @@ from querybuild.planning.rowsets import hides
 from querybuild.sql.statement import Statement
 from serializers.compound import identifier_encoder
 from serializers.errors import answer_too_large
-from serializers.operations import POINTER, Operation
+from serializers.operations import POINTER, Done, Operation
 from server.engine import Engine
 from server.errors import Raised
 from server.execution.arguments import arguments_of
 from server.execution.execute import ReadResult, check_parent, check_size, read_rows, result_of, run_combined_read
 from server.execution.refusals import value_refused
+from server.execution.versions import is_whole, read_linkage_version
 from server.execution.writes.outcomes import WrittenRow
 from server.postgres.connection import PostgresConnection
 from server.postgres.driver_errors import OF_ROWS, is_of_rows
-from server.preparing.reads import PreparedRead
+from server.preparing.reads import PreparedLinkage, PreparedRead, ReadShape
 from server.preparing.writes import PreparedWrite
 
 Result = TypeVar("Result")
@@ -82,6 +85,24 @@ class Ids(Answer[list[Any]]):
         self.result += [outcome.id for outcome in outcomes]
 
 
+class LinkageVersion(Answer[str | None]):
+    """Reads the version of the linkage that one write has left. Its result is None if there are too many links."""
+
+    is_returned_whole = False
+
+    def __init__(self, write: PreparedWrite, linkage: PreparedLinkage, context: Context) -> None:
+        self._write, self._linkage, self._context = write, linkage, context
+        self.last = linkage.statement
+
+    async def read_last(self, connection: PostgresConnection, row_id: Any) -> None:
+        self.result = await read_linkage_version(connection, self._linkage, self._context, row_id)
+
+    async def add(self, indexes: range, outcomes: Sequence[WrittenRow], connection: PostgresConnection | None) -> None:
+        assert connection is not None
+        await _run_deferred(connection, self._write.resource)
+        await self.read_last(connection, outcomes[0].id)
+
+
 class ReadBack(Answer[tuple[Any, ReadResult | None]]):
     """Reads the document that shows what one write has done. Its result is the id of the written row, and the rows of
     the document. None: the row may not be read."""
@@ -96,7 +117,7 @@ class ReadBack(Answer[tuple[Any, ReadResult | None]]):
         self._node = node = read.plan.node if is_returned else None
         self._may_be_hidden = hides(write.resource, context)
         self.is_returned_whole = node is not None and not node.computed and engine.has_room_for_rows
-        if read.plan.is_linkage and not self._may_be_hidden and _is_small_page(read, engine):
+        if read.plan.is_linkage and not self._may_be_hidden and _is_small_page(read, write, engine):
             self.last = read.ready.statements.combined or read.ready.statements.primary
 
     async def read_last(self, connection: PostgresConnection, row_id: Any) -> None:
@@ -120,9 +141,19 @@ class ReadBack(Answer[tuple[Any, ReadResult | None]]):
             assert connection is not None
             await _run_deferred(connection, self._write.resource)
             result = await self._read_result(connection, outcome.id)
+            if result is not None and read.plan.is_linkage and not is_whole(read, result):
+                result = await self._with_version(connection, outcome.id, result)
         if connection is not None and result is not None:
             await check_size(read, result, self._engine)
         self.result = outcome.id, result
+
+    async def _with_version(self, connection: PostgresConnection, row_id: Any, result: ReadResult) -> ReadResult:
+        scope = self._read.plan.scope
+        assert scope is not None
+        shape = ReadShape("linkage", scope.parent, scope.relationship)
+        linkage = self._engine.reads.prepare_linkage(shape, self._context)
+        version = await read_linkage_version(connection, linkage, self._context, row_id)
+        return msgspec.structs.replace(result, linkage_version=version)
 
     async def _read_result(self, connection: PostgresConnection, row_id: Any) -> ReadResult | None:
         """Return the rows of the document, or None if the written row may not be read."""
@@ -153,18 +184,19 @@ async def _run_deferred(connection: PostgresConnection, resource: Resource) -> N
         await connection.queue(connection.execute(f"SET CONSTRAINTS {','.join(names)} IMMEDIATE"))
 
 
-def _is_small_page(read: PreparedRead, engine: Engine) -> bool:
-    """Return whether one statement reads linkage that is not empty, and whether its document cannot fail."""
+def _is_small_page(read: PreparedRead, write: PreparedWrite, engine: Engine) -> bool:
+    """Return whether one statement reads all linkage, which is not empty, and whether its document cannot fail."""
     plan, page, id_type = read.plan, read.page, read.plan.node.resource.id.key.types[0]
     max_rows = engine.settings.max_answer_bytes // LINKAGE_BYTES
     is_first = page.offset == 0 and plan.rows.keyset is None and 0 < page.size <= max_rows
     is_alone = not (plan.node.branches or plan.includes_primary or plan.total == "estimated")
-    return is_first and is_alone and not id_type.is_text and not read.ready.unenforced_keys
+    is_long = any(len(linkage.identifiers) > page.size for linkage in write.change.relationships.values())
+    return is_first and is_alone and not is_long and not id_type.is_text and not read.ready.unenforced_keys
 
 
-class Objects(Answer[list[bytes | None]]):
-    """Encodes the results of atomic operations: the resource object of each write, with its attributes. None stands for
-    an operation whose result has none. If a new row may not be read, its object has only the type and the id."""
+class Objects(Answer[list[Done]]):
+    """Encodes the results of atomic operations: the resource object of each write, with its attributes, and the version
+    of its row. If a new row may not be read, its object has only the type and the id."""
 
     def __init__(
         self, operations: Sequence[Operation], writes: Sequence[PreparedWrite], engine: Engine, context: Context
@@ -193,20 +225,22 @@ class Objects(Answer[list[bytes | None]]):
         self._left_bytes = self._engine.settings.max_answer_bytes
 
     async def add(self, indexes: range, outcomes: Sequence[WrittenRow], connection: PostgresConnection | None) -> None:
-        encoded: list[bytes | None] = []
+        encoded: list[Done] = []
         for encoding, group in groupby(zip(indexes, outcomes, strict=True), key=lambda one: self._encodings[one[0]]):
-            shown = {index: outcome if self._has_object(index) else None for index, outcome in group}
+            shown = {index: outcome if self._has_row(index) else None for index, outcome in group}
             try:
                 rows = await self._rows(encoding.node.resource, list(shown.values()), connection)
             except OF_ROWS as error:
                 raise_as(self._impossible(error, list(shown)), error)
-            found = encoding.encode_some(rows)
+            has_object = [self._has_object(index) for index in shown]
+            objects = [row if has else None for row, has in zip(rows, has_object, strict=True)]
+            found = encoding.encode_some(objects)
             if self._has_hidden:
                 begin = len(encoded)
                 found = self._with_unreadable(found, outcomes[begin:], indexes[begin:])
-            encoded += found
+            encoded += zip(found, encoding.versions(rows), strict=True)
         self.result += encoded
-        self._left_bytes -= sum([len(one) for one in encoded if one is not None])
+        self._left_bytes -= sum([len(one) for one, _ in encoded if one is not None])
         if connection is not None and self._left_bytes < 0:
             raise answer_too_large(self._engine.settings.max_answer_bytes)
 
@@ -228,6 +262,13 @@ class Objects(Answer[list[bytes | None]]):
 
     def _has_object(self, index: int) -> bool:
         return self.writes[index].change.kind != "delete" and not self.operations[index].is_linkage
+
+    def _has_row(self, index: int) -> bool:
+        """Return whether the result shows something of the row. An operation on a relationship shows its version, if
+        it changes a declared one."""
+        write, version = self.writes[index], self.writes[index].resource.abilities.version
+        is_versioned = version is not None and (version.is_counted or version.is_set)
+        return is_versioned if self.operations[index].is_linkage else write.change.kind != "delete"
 
     async def _rows(
         self, resource: Resource, shown: Sequence[WrittenRow | None], connection: PostgresConnection | None

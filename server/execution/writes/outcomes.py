@@ -30,7 +30,7 @@ from querybuild.sql.modify import WriteStatements
 from querybuild.sql.statement import Statement
 from serializers.pointers import slot_pointer
 from serializers.resource_objects import shown_values
-from server.errors import NotWritten
+from server.errors import NotWritten, PreconditionFailed
 from server.execution.arguments import Arguments
 from server.execution.refusals import not_written
 from server.execution.writes.locks import fetch_only
@@ -130,10 +130,14 @@ def check_precondition(write: PlannedWrite, sent: Arguments, row: Row) -> Change
     plan = write.plan
     node = node_of(plan.rows, tuple(one.attribute for one in plan.precondition))
     values = shown_values(node, row) if plan.precondition else ()
+    for one, value in zip(plan.precondition, values, strict=True):
+        if one.is_version and value not in sent.value_of(one.slot):
+            return ChangedRow([precondition_failed(write, one.slot.index)])
     errors: list[ApiError] = [
         _read_only(one, write)
         for one, value in zip(plan.precondition, values, strict=True)
-        if (value if one.relationship is None or value is None else str(value)) != sent.value_of(one.slot)
+        if not one.is_version
+        and (value if one.relationship is None or value is None else str(value)) != sent.value_of(one.slot)
     ]
     for kept, is_same in zip(write.plan.kept, row[node.width :], strict=False):
         if not is_same:
@@ -141,6 +145,14 @@ def check_precondition(write: PlannedWrite, sent: Arguments, row: Row) -> Change
             detail = f"It would change {names} too, which has a column in common: send values that agree for both."
             errors.append(RelationshipFault(detail, pointer=slot_pointer(write, kept.assignment.slot)))
     return ChangedRow(errors) if errors else None
+
+
+def precondition_failed(write: PlannedWrite, slot: int) -> PreconditionFailed:
+    """Return the error of a write whose row or linkage has another version than it demands. slot: of the versions."""
+    plan, pointer = write.plan, slot_pointer(write, slot)
+    what = f"The {plan.resource.type}" if plan.linkage is None else f"The linkage of this {plan.resource.type}"
+    detail = f"{what} has changed since it was read, so nothing was written: read it again."
+    return PreconditionFailed(detail, pointer=pointer or None, header=None if pointer else "If-Match")
 
 
 def _read_only(expected: Expected, write: PlannedWrite) -> ApiError:

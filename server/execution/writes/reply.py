@@ -9,9 +9,12 @@ from serializers.encode import Document
 
 class Reply(msgspec.Struct, frozen=True):
     """An answer to a write. document: None for an answer without one. location: the URL of a new resource. media_type:
-    if it is not the usual one."""
+    if it is not the usual one. has_tag: whether the document shows one resource or linkage. version: that of what it
+    shows."""
 
     status: int
     document: Document | None = None
     location: str = ""
     media_type: str = ""
+    has_tag: bool = False
+    version: str | None = None

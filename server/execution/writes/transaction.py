@@ -21,30 +21,34 @@ from querybuild.planning.context import Context
 from querybuild.planning.plan import Node, Rows, Values
 from querybuild.planning.rows import Row
 from querybuild.planning.writes.shared_columns import agree, disagreement
-from querybuild.planning.writes.write_plan import LockStrength, WritePlan
-from querybuild.query import Change, Lid
+from querybuild.planning.writes.write_plan import ExpectedLinkage, LockStrength, WritePlan
+from querybuild.query import Change, Lid, Match
 from querybuild.sql.free_ids import FreeIdStatements
 from querybuild.sql.modify import WriteStatements, rows_per_insert
 from querybuild.sql.sent_checks import compile_sent_check
 from querybuild.sql.statement import Statement
 from serializers.decode import with_id
+from serializers.links import quote_segment
 from serializers.pointers import slot_pointer
+from serializers.tags import version_of_related
 from server.engine import Engine
-from server.errors import RAISED
+from server.errors import RAISED, PreconditionUnsupported
 from server.execution.arguments import Arguments, repeated
 from server.execution.refusals import is_refusal
 from server.execution.unfit_values import unfit_value
+from server.execution.versions import read_linkage_version
 from server.execution.writes.answers import Answer
 from server.execution.writes.batches import batches, by_plan, way_of
 from server.execution.writes.free_ids import draw_free_ids
 from server.execution.writes.hooks import Writing
-from server.execution.writes.locks import lock_related, lock_rows
-from server.execution.writes.outcomes import WrittenRow, written
+from server.execution.writes.locks import fetch_only, lock_related, lock_rows
+from server.execution.writes.outcomes import WrittenRow, check_row, precondition_failed, written
 from server.execution.writes.sequence import run_sequence
 from server.postgres.connection import PostgresConnection
 from server.postgres.custom_code import custom_code
 from server.postgres.driver_errors import SAVEPOINT_GONE, unknown_character
 from server.postgres.rules import raise_rule
+from server.preparing.reads import ReadShape
 from server.preparing.writes import PreparedRows, PreparedWrite
 
 Item = TypeVar("Item")
@@ -221,6 +225,7 @@ class Transaction:
         if row_id is None:
             owner = f"The {related.owners.resource.type} {quoted(str(write.path_id))}"
             raise ResourceNotFound(f"{owner} has no {quoted(related.relationship.name)} to write.")
+        change = msgspec.structs.replace(change, match=_match_of_row(change.match, str(row_id)))
         return with_id(change, str(row_id), errors, of="the related resource")
 
     async def _run_before(
@@ -233,7 +238,8 @@ class Transaction:
             changes = sent
         if [(change.kind, change.lid) for change in changes] != [(one.kind, one.lid) for one in sent]:
             raise ValueError(f"custom code was given {len(sent)} changes, and gives others or another number of them")
-        return list(changes)
+        # Custom code may have made a new change, and must not lose what the client demands.
+        return [msgspec.structs.replace(one, match=asked.match) for one, asked in zip(changes, sent, strict=True)]
 
     async def _run_custom(self, hook: Callable[[Writing, list[Item]], Awaitable[Result]], items: list[Item]) -> Result:
         """Run custom code in a savepoint. The savepoint cannot be released if the code has ended the transaction, or
@@ -339,6 +345,8 @@ class Transaction:
         if write.has_lids:
             write = msgspec.structs.replace(write, values=sent.request)
             check_agreements(write)
+        if write.plan.linkage is not None:
+            await self._check_linkage(write, write.plan.linkage, statements, sent)
         outcome = await run_sequence(
             self.connection,
             write,
@@ -351,6 +359,28 @@ class Transaction:
         row = written(outcome, self.context.principal)
         self.connection.check_received(self._most_bytes)
         return row
+
+    async def _check_linkage(
+        self, write: PlannedWrite, expected: ExpectedLinkage, statements: WriteStatements, sent: Arguments
+    ) -> None:
+        """Check under the lock of the row that its linkage has the version that the write demands. Raises
+        PreconditionFailed, ResourceNotFound, Forbidden, Unauthenticated."""
+        await lock_rows(self.connection, self.engine, self.context.values, [write])
+        there, slot = statements.there, write.plan.id_slot
+        assert there is not None
+        assert slot is not None
+        found = await fetch_only(self.connection, there, sent.of(there), write.id_pointer)
+        if (unwritten := check_row(write, statements, found)) is not None:
+            written(unwritten, self.context.principal)
+        shape = ReadShape("linkage", write.plan.resource, expected.relationship)
+        # Whoever may not read the links must not find out by guesses which they are.
+        self.engine.reads.check(shape, self.context)
+        linkage = self.engine.reads.prepare_linkage(shape, self.context)
+        version = await read_linkage_version(self.connection, linkage, self.context, sent.request[slot])
+        if version is None:
+            raise PreconditionUnsupported("There are too many links for a tag.", header="If-Match")
+        if version not in sent.request[expected.slot]:
+            raise precondition_failed(write, expected.slot)
 
     def _arguments(self, write: PlannedWrite) -> Arguments:
         """Return the values of a write, with the ids of resources that were created under a lid."""
@@ -375,6 +405,15 @@ def check_agreements(write: PlannedWrite) -> None:
             path = write.pointer if plan.kind == "create" else None
             errors.append(disagreement(one, pointers, plan.id_slot, path))
     raise_all(errors)
+
+
+def _match_of_row(match: Match | None, id_text: str) -> Match | None:
+    """Return what the version of a related row must be. The versions that were sent name the row too."""
+    if match is None or match.versions is None:
+        return match
+    prefix = version_of_related(quote_segment(id_text), "")
+    versions = [one.removeprefix(prefix) for one in match.versions if one.startswith(prefix)]
+    return msgspec.structs.replace(match, versions=frozenset(versions))
 
 
 def _wrong_values(plan: WritePlan) -> str:

@@ -20,7 +20,7 @@ from querybuild.planning.context import Context
 from querybuild.planning.rows import Row
 from querybuild.sql.modify import may_meet_taken_ids
 from serializers.errors import answer_too_large
-from serializers.operations import POINTER
+from serializers.operations import POINTER, Done
 from server.engine import Engine
 from server.errors import RAISED, Conflict, DatabaseForbids, DatabaseRule, NoFreeId
 from server.execution.refusals import is_refusal, translate_commit_error, translate_write_error
@@ -134,13 +134,13 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
             await answer.add(range(len(writes)), outcomes, None)
         return answer.result
 
-    async def create_rows(self, rows: PreparedRows) -> list[bytes] | None:
-        """Create rows and return their resource objects, in their order. Returns None if one of them is refused or
+    async def create_rows(self, rows: PreparedRows) -> list[Done] | None:
+        """Create rows and return what was done, in their order. Returns None if one of them is refused or
         cancelled: then nothing was written, and running them as writes tells which one it is. Raises AnswerTooLarge."""
         encoding = self.engine.encoders.of_objects(rows.plan.resource)
         created: Sequence[Row] = ()
 
-        async def run(connection: PostgresConnection) -> list[bytes]:
+        async def run(connection: PostgresConnection) -> list[Done]:
             nonlocal created
             transaction = Transaction(connection, self.engine, self.context, self.headers)
             try:
@@ -151,10 +151,10 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
             except RAISED as error:
                 set_pointer(error, POINTER)
                 raise
-            return objects
+            return list(zip(objects, encoding.versions(created), strict=True))
 
         try:
-            objects = await self.transact(run)
+            done = await self.transact(run)
         except (NotAllWritten, Conflict, DatabaseForbids, DatabaseRule):
             return None
         except Exception as error:
@@ -163,7 +163,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
             raise
         if self.on_commit is not None:
             self.on_commit([row[0] for row in created])
-        return objects
+        return done
 
     async def _run_single(self, single: SingleStatement, answer: Answer[Result]) -> list[WrittenRow] | None:
         """Return the outcomes, or None if nothing was written and the writes have to run in a transaction: a trigger

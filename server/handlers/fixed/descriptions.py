@@ -7,7 +7,7 @@ from typing import Any
 from server.describing.descriptions import Description, Descriptions
 from server.describing.viewer import CONTENT_SECURITY_POLICY, viewer_file
 from server.handlers.base import Handler
-from server.http.headers import has_version
+from server.handlers.conditional import ends_with_tag
 
 
 class DescribingHandler(Handler):
@@ -20,13 +20,8 @@ class DescribingHandler(Handler):
     def finish_described(self, found: Description) -> None:
         """Answer with this document, or with 304 if the client has it."""
         self.set_header("Content-Type", found.media_type)
-        self.set_header("ETag", found.etag)
-        if has_version(self.request.headers.get("If-None-Match", ""), found.etag):
-            self.set_status(304)
-            self.clear_header("Content-Type")
-            self.finish()
-            return
-        self.finish_document(found.body)
+        if not ends_with_tag(self, found.etag, None, len(found.body)):
+            self.finish_document(found.body)
 
 
 class OpenApiHandler(DescribingHandler):

@@ -29,6 +29,7 @@ from serializers.decode import parse_document
 from serializers.errors import InvalidDocument
 from serializers.operations import (
     CHANGE_OF_OP,
+    Done,
     Operation,
     UniformAdds,
     decode_operations,
@@ -106,12 +107,12 @@ class OperationsHandler(WritingHandler):
         writes = [write for operation in operations if (write := self._prepare(operation, errors)) is not None]
         return Objects(operations, writes, self.engine, self.context)
 
-    async def _execute_writes(self, planned: Planned) -> Sequence[bytes | None]:
+    async def _execute_writes(self, planned: Planned) -> Sequence[Done]:
         results = planned.results
         if planned.rows is not None:
-            objects = await self.writer.create_rows(planned.rows)
-            if objects is not None:
-                return objects
+            done = await self.writer.create_rows(planned.rows)
+            if done is not None:
+                return done
         if results is None:
             # One of the rows is refused: running each operation tells which one it is.
             errors = Errors()
@@ -119,10 +120,10 @@ class OperationsHandler(WritingHandler):
             raise_all(errors)
         return await self.writer.run(results.writes, results)
 
-    def _reply_results(self, planned: Planned, objects: Sequence[bytes | None]) -> Reply:
+    def _reply_results(self, planned: Planned, done: Sequence[Done]) -> Reply:
         if planned.results is not None and all(operation.op == "remove" for operation in planned.results.operations):
             return Reply(204)
-        document = encode_results(objects, has_meta=not self._is_extended)
+        document = encode_results(done, has_meta=not self._is_extended)
         return Reply(200, document, media_type=EXTENDED if self._is_extended else "")
 
     @property

@@ -3,12 +3,18 @@ write the resource of a to-one."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError
 from querybuild.planning.context import check_method
 from querybuild.query import Change, Owner
+from serializers.links import quote_segment
+from serializers.tags import version_of_related
+from server.execution.execute import ReadResult
+from server.execution.writes.reply import Reply
 from server.handlers.writing import AnsweredWrite, WritingHandler
 from server.preparing.reads import ReadShape
 from server.preparing.writes import PreparedWrite
@@ -31,11 +37,18 @@ class RelatedHandler(WritingHandler):
 
     async def patch(self) -> None:
         check_method(self.target, "update")
-        await self.answer_write(self._parse_update, self._plan_update, self.execute_write, self.reply_written)
+        await self.answer_write(self._parse_update, self._plan_update, self.execute_write, self._reply_updated)
 
     async def delete(self) -> None:
         check_method(self.target, "delete")
         await self.answer_write(self._parse_delete, self._plan_related, self.execute_unread, self.reply_deleted)
+
+    def _reply_updated(self, answered: AnsweredWrite, written: tuple[Any, ReadResult | None]) -> Reply:
+        reply = self.reply_written(answered, written)
+        if reply.version is None:
+            return reply
+        version = version_of_related(quote_segment(str(written[0])), reply.version)
+        return msgspec.structs.replace(reply, version=version)
 
     def _parse_create(self, errors: list[ApiError]) -> Change | None:
         assert self.route is not None

@@ -9,14 +9,17 @@ from typing import Any
 import msgspec
 
 from querybuild.errors import ApiError
+from querybuild.planning.context import refused_action
 from querybuild.query import Change, LinkMode
 from serializers.decode import decode_linkage_document
 from serializers.links import quote_segment, related_path, resource_path
 from serializers.objects import Meta
 from server.execution.execute import ReadResult
+from server.execution.writes.answers import LinkageVersion
 from server.execution.writes.reply import Reply
 from server.handlers.writing import AnsweredWrite, WritingHandler, message_document
 from server.preparing.reads import ReadShape
+from server.preparing.writes import PreparedWrite
 
 CREATED = message_document("Relationship successfully created")
 UPDATED = "Relationship successfully updated"
@@ -41,7 +44,24 @@ class RelationshipHandler(WritingHandler):
 
     async def _change_linkage(self, mode: LinkMode, answer: bytes) -> None:
         parse, plan = partial(self._parse, mode), partial(self.plan_write, self.resource)
-        await self.answer_write(parse, plan, self.execute_unread, lambda *_: Reply(200, answer))
+
+        def reply(_: PreparedWrite, version: str | None) -> Reply:
+            return Reply(200, answer, has_tag=version is not None, version=version)
+
+        await self.answer_write(parse, plan, self._execute_change, reply)
+
+    async def _execute_change(self, write: PreparedWrite) -> str | None:
+        """Write linkage, and return its version. None: it has none, or the principal may not read it."""
+        if not self.is_readable() or self._is_unreadable():
+            await self.execute_unread(write)
+            return None
+        linkage = self.engine.reads.prepare_linkage(self._shape, self.context)
+        return await self.writer.run([write], LinkageVersion(write, linkage, self.context))
+
+    def _is_unreadable(self) -> bool:
+        """Return whether no rule lets the principal read both ends of the relationship."""
+        ends = (self.resource, self.catalog.target(self.relationship))
+        return any(refused_action(one, "read", self.context) is not None for one in ends)
 
     def _parse(self, mode: LinkMode, errors: list[ApiError]) -> Change | None:
         assert self.route is not None
@@ -56,10 +76,7 @@ class RelationshipHandler(WritingHandler):
         return self.with_read(self.plan_write(self.resource, change, errors), self._shape, errors)
 
     def _reply_replaced(self, answered: AnsweredWrite, written: tuple[Any, ReadResult | None]) -> Reply:
-        result = written[1]
-        if result is None:
-            return Reply(204)
-        return Reply(200, self.document(answered.read, result, self._related_link(), Meta(UPDATED)))
+        return self.reply_shown(answered.read, written[1], self._related_link(), Meta(UPDATED))
 
     @property
     def _shape(self) -> ReadShape:

@@ -15,6 +15,7 @@ import msgspec
 from querybuild.declarations.resource import Relationship, Resource, TableAbilities, link_of
 from querybuild.declarations.terms import quote_ident
 from server.schema.abilities.side_effects import SideEffects, read_side_effects
+from server.schema.abilities.versions import read_versions, with_read_only_version
 from server.schema.comparing.keys import with_relationships
 from server.schema.comparing.privileges import written_columns
 from server.schema.live_ids import UnenforcedKeys
@@ -35,8 +36,10 @@ async def with_abilities(
     resources: Sequence[Resource],
     found: FoundTables,
     unenforced_keys: UnenforcedKeys,
+    roles: Sequence[str],
 ) -> list[Resource]:
-    """Return the resources with what PostgreSQL can do with their tables. found: these tables."""
+    """Return the resources with what PostgreSQL can do with their tables. found: these tables. roles: those of the
+    requests, if it is not the server's own."""
     tables = {
         resource: table for resource in resources if (table := found[resource.schema, resource.table]) is not None
     }
@@ -49,6 +52,7 @@ async def with_abilities(
     oids = {name: table.oid for name, table in found.items() if table is not None}
     side_effects = await read_side_effects(connection, list(oids.values()))
     by_name = {name: side_effects[oid] for name, oid in oids.items()}
+    versions = await read_versions(connection, tables, roles)
     nothing = SideEffects()
     abilities = {
         resource: TableAbilities(
@@ -59,14 +63,15 @@ async def with_abilities(
             **msgspec.structs.asdict(by_name.get((resource.schema, resource.table), nothing)),
             has_unique_ids=(resource.type, "") not in unenforced_keys,
             is_view=resource in tables and tables[resource].kind not in ("r", "p"),
+            version=versions.get(resource),
         )
         for resource in resources
     }
     return [
         with_relationships(
-            resource
+            with_read_only_version(resource)
             if resource.abilities == abilities[resource]
-            else msgspec.structs.replace(resource, abilities=abilities[resource]),
+            else with_read_only_version(msgspec.structs.replace(resource, abilities=abilities[resource])),
             [_with_merged(relationship, by_name) for relationship in resource.relationships],
         )
         for resource in resources

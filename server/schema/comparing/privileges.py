@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from querybuild.declarations.database_types.versions import is_counted
 from querybuild.declarations.faults.relationship_faults import MAKE_READ_ONLY
 from querybuild.declarations.resource import Relationship, Resource, ToOne, link_of, own_key_of
 from querybuild.declarations.terms import quote_ident
@@ -49,6 +50,7 @@ def write_privileges(resource: Resource, table: LiveTable) -> Iterator[str]:
         return
     for method, privilege, flag in (("create", "INSERT", "may_insert"), ("update", "UPDATE", "may_update")):
         names = written_columns(resource, on_create=method == "create") & table.columns.keys()
+        names |= _version_columns(resource, table, on_create=method == "create")
         denied = sorted(name for name in names if not getattr(table.columns[name], flag))
         if denied and method in resource.methods and table.allowed_writes & EVENTS[method]:
             yield _denied(table, privilege, denied, len(names), instead=f"take `{method}` out of its `methods`")
@@ -107,6 +109,16 @@ def written_columns(resource: Resource, *, on_create: bool) -> set[str]:
         return names | (keys - id_columns)
     names |= keys
     return names | id_columns if resource.client_ids or not names else names
+
+
+def _version_columns(resource: Resource, table: LiveTable, *, on_create: bool) -> set[str]:
+    """Return the column of the version, if statements set it. A write of links sets it to itself, for the trigger that
+    changes it."""
+    declared = resource.declared_version
+    column = None if declared is None else table.columns.get(declared.column)
+    if declared is None or column is None or column.is_generated:
+        return set()
+    return {declared.column} if not on_create or is_counted(declared, column.type) else set()
 
 
 def own_keys(resource: Resource) -> list[ToOne]:

@@ -130,6 +130,8 @@ def attribute_faults(resource: Resource, attribute: Attribute, table: LiveTable)
         return
     is_filled = resource.hooks.before_create is not None or "create" not in resource.methods
     is_filled = is_filled or attribute.filled or attribute.column_name in columns_of_others(resource)
+    version = resource.declared_version
+    is_filled = is_filled or (version is not None and version.column == attribute.column_name)
     yield from _column_faults(attribute, column, is_filled=is_filled)
     yield from type_privileges(table, attribute.column_name, attribute.type)
 

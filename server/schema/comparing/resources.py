@@ -12,6 +12,7 @@ from querybuild.declarations.catalog import Catalog, Everywhere
 from querybuild.declarations.resource import Attribute, Relationship, Resource
 from querybuild.errors import quoted
 from server.schema.comparing import reads, writes
+from server.schema.comparing.versions import version_faults
 from server.schema.fault import Fault
 from server.schema.live_tables import FoundTables, LiveTable
 
@@ -42,6 +43,7 @@ def resource_faults(catalog: Catalog, resource: Resource, found: FoundTables, *,
 
 def _table_reasons(resource: Resource, table: LiveTable, *, is_read_only: bool) -> Iterator[str]:
     yield from reads.table_faults(resource, table)
+    yield from version_faults(resource, table, is_read_only=is_read_only)
     if not is_read_only:
         yield from writes.table_faults(resource, table)
 

@@ -38,7 +38,8 @@ def same_headers(answer: Answer) -> dict[str, str]:
 @pytest.mark.parametrize("path", READABLE + FAILING)
 async def test_headers(reader: Api, path: str) -> None:
     answer = await reader.get(path)
-    assert same_headers(answer) == {
+    has_tag = path.startswith(("/users", "/photos")) and path in READABLE
+    assert same_headers(answer) == ({"Etag": answer.headers.get("ETag")} if has_tag else {}) | {
         "Cache-Control": "no-store" if path in FAILING or path.startswith("/-/") else "no-cache",
         "Content-Type": MEDIA_TYPE,
         "Content-Length": str(len(answer.body)),
@@ -46,26 +47,6 @@ async def test_headers(reader: Api, path: str) -> None:
         "X-Content-Type-Options": "nosniff",
     }
     assert re.fullmatch(r"[A-Za-z0-9._-]{1,64}", answer.headers["X-Request-Id"])
-
-
-@pytest.mark.parametrize("path", READABLE)
-async def test_an_etag_is_neither_sent_nor_compared(reader: Api, path: str) -> None:
-    answer = await reader.get(path, **{"If-None-Match": "*", "If-Match": '"x"', "If-Unmodified-Since": "x"})
-    assert answer.status == 200
-    assert "ETag" not in answer.headers
-    assert answer.body
-
-
-@pytest.mark.parametrize("header", ["If-Match", "If-Unmodified-Since"])
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [("POST", "/groups"), ("PATCH", "/groups/1"), ("DELETE", "/groups/1")],
-)
-async def test_a_conditional_write_is_refused(reader: Api, method: str, path: str, header: str) -> None:
-    answer = await reader.request(method, path, headers={header: '"x"'})
-    detail = f"{header} is not supported yet: send the write without it."
-    expected = error(400, "precondition_unsupported", "Precondition Unsupported", detail, header=header)
-    assert (answer.status, answer.errors) == (400, [expected])
 
 
 @pytest.mark.parametrize("path", READABLE + FAILING)

@@ -71,13 +71,13 @@ def is_error(answer: Answer, expected: dict[str, Any]) -> None:
             ),
         ),
         (
-            ["PATCH /users/1 HTTP/1.1", f"Content-Type: {MEDIA_TYPE}", 'If-Match: "x"'],
+            ["PATCH /users/1 HTTP/1.1", f"Content-Type: {MEDIA_TYPE}", "If-Unmodified-Since: x"],
             error(
                 400,
                 "precondition_unsupported",
                 "Precondition Unsupported",
-                "If-Match is not supported yet: send the write without it.",
-                header="If-Match",
+                "If-Unmodified-Since is not supported here: send the request without it.",
+                header="If-Unmodified-Since",
             ),
         ),
     ],

@@ -282,7 +282,7 @@ async def test_a_missing_privilege(api: Api, caplog: pytest.LogCaptureFixture) -
     "statement",
     [
         "ALTER TABLE persons ALTER id SET GENERATED ALWAYS",
-        "ALTER TABLE persons RENAME TO people; CREATE VIEW persons AS SELECT DISTINCT id, name FROM people",
+        "ALTER TABLE persons RENAME TO people; CREATE VIEW persons AS SELECT DISTINCT id, name, xmin FROM people",
     ],
 )
 async def test_a_table_that_became_unwritable_after_the_start(

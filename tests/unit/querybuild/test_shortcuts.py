@@ -61,6 +61,7 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     owner          refused  refused
     pointer        ignored  refused
     id_pointer     ignored  refused
+    match          refused  refused
     """,
     ),
     LinkageChange: (
@@ -124,6 +125,7 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     assignments   used     used     used     refused
     links         used     refused  refused  used
     precondition  refused  refused  refused  refused
+    linkage       refused  refused  refused  refused
     kept          used     refused  refused  refused
     implied       used     refused  refused  refused
     owner         refused  refused  refused  refused
@@ -198,6 +200,7 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     keys           used
     branches       used
     targets        used
+    version        used
     """,
     ),
     ReadPlan: (

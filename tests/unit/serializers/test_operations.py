@@ -294,7 +294,10 @@ def test_uses_lid(change: Change, is_used: bool) -> None:
 
 
 def test_results() -> None:
-    assert encode_results([b"{}", None], has_meta=True) == (
-        b'{"atomic:results":[{"data":{},"meta":null},{"data":null,"meta":null}]}'
+    done = [(b"{}", None), (None, None), (b"{}", "7")]
+    assert encode_results(done, has_meta=True) == (
+        b'{"atomic:results":[{"data":{},"meta":null},{"data":null,"meta":null},{"data":{},"meta":{"version":"7"}}]}'
     )
-    assert encode_results([b"{}", None], has_meta=False) == b'{"atomic:results":[{"data":{}},{"data":null}]}'
+    assert encode_results(done, has_meta=False) == (
+        b'{"atomic:results":[{"data":{}},{"data":null},{"data":{},"meta":{"version":"7"}}]}'
+    )

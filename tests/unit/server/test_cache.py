@@ -162,7 +162,7 @@ def shapes(engine: Engine, start: int, count: int) -> None:
 
 def test_full_caches_do_not_grow() -> None:
     """200 further shapes in full caches of 20 entries take less than 64 KB."""
-    engine = Engine(Settings(statement_cache_entries=20, statement_cache_bytes=4_000_000), CATALOG, LiveSchema())
+    engine = Engine(Settings(statement_cache_entries=20, statement_cache_bytes=4_500_000), CATALOG, LiveSchema())
     shapes(engine, 0, 50)
     gc.collect()
     tracemalloc.start()
