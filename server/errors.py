@@ -102,6 +102,10 @@ class PreconditionUnsupported(RequestFault):
     """The request has a precondition that its route or its resource does not have."""
 
 
+class PreferenceUnsupported(RequestFault):
+    """The request has a preference about its transaction that cannot be had."""
+
+
 class InvalidTag(RequestFault):
     """If-Match or If-None-Match has something else than tags."""
 
@@ -312,6 +316,7 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     ApiError: ErrorRow(400, "bad_request", "Bad Request"),
     BadRequest: ErrorRow(400, "bad_request", "Bad Request"),
     PreconditionUnsupported: ErrorRow(400, "precondition_unsupported", "Precondition Unsupported"),
+    PreferenceUnsupported: ErrorRow(400, "preference_unsupported", "Preference Unsupported"),
     InvalidTag: ErrorRow(400, "invalid_tag", "Invalid Tag"),
     PreconditionFailed: ErrorRow(412, "precondition_failed", "Precondition Failed"),
     PreconditionRequired: ErrorRow(428, "precondition_required", "Precondition Required"),

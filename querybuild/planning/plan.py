@@ -320,6 +320,13 @@ def node_of(
     return Node(rows, (*read, *own), attributes, computed, relationships, keys, branches, targets, version)
 
 
+def without_versions(node: Node) -> Node:
+    """Return the node without the version of its rows and of all rows below."""
+    branches = [msgspec.structs.replace(one, node=without_versions(one.node)) for one in node.branches]
+    read = node.read if node.version is None else node.read[:-1]
+    return msgspec.structs.replace(node, read=read, version=None, branches=tuple(branches))
+
+
 PrimaryData = Literal["resource", "collection", "identifier", "identifiers"]
 Included = Literal["nothing", "related", "identified"]
 

@@ -18,33 +18,39 @@ MAX_PATHS = 24
 _TAGS = r'^([*]|[ \t,]*((W/)?"[!#-~]*"[ \t]*(,[ \t,]*|$))+)$'
 
 
-def _precondition(name: str, description: str, schema: JsonSchema, example: str) -> JsonSchema:
+def _in_header(name: str, description: str, schema: JsonSchema, example: str) -> JsonSchema:
     return {"name": name, "in": "header", "description": description, "schema": schema, "example": example}
 
 
-PRECONDITIONS: Schemas = {
-    "If-Match": _precondition(
+IN_HEADER: Schemas = {
+    "If-Match": _in_header(
         "If-Match",
         "The tag that was read, or only the version before its last dot: the write is done if it is still the same.",
         {"type": "string", "pattern": _TAGS},
         "*",
     ),
-    "If-None-Match": _precondition(
+    "If-None-Match": _in_header(
         "If-None-Match",
         "Tags of documents that the client has: if one is still the same, the answer is a 304.",
         {"type": "string", "pattern": _TAGS},
         '"44136fa355b3678a"',
     ),
-    "If-None-Match.new": _precondition(
+    "If-None-Match.new": _in_header(
         "If-None-Match", "The resource is created if none has its id.", {"type": "string", "const": "*"}, "*"
     ),
+    "Prefer": _in_header(
+        "Prefer",
+        "With `tx=rollback` the write is answered as always, and then undone.",
+        {"type": "string", "enum": ["tx=commit", "tx=rollback"]},
+        "tx=commit",
+    ),
 }
-"""The headers with preconditions, by the names of their components."""
+"""The headers of requests, by the names of their components."""
 
 
 def parameters(api: Api) -> Schemas:
     """Return the components of the parameters that several routes have."""
-    found = {"page": _page(api), "fields": _fields(api.catalog), **PRECONDITIONS}
+    found = {"page": _page(api), "fields": _fields(api.catalog), **IN_HEADER}
     for resource in api.catalog:
         found[id_parameter(resource)] = _id(resource)
         for one in resource.relationships:

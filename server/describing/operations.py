@@ -26,6 +26,7 @@ from serializers.openapi.documents import (
 from serializers.openapi.parameters import id_parameter, parameter_refs
 from server.describing.responses import DescribedOperation, Refusals, response
 from server.http.negotiation import EXTENDED, MediaType
+from server.http.preferences import PREFER, PREFERENCE_APPLIED
 from server.routes import TABLE, WRITES, Method, Route, Shape, methods_of
 
 Paths = dict[str, JsonSchema]
@@ -115,13 +116,15 @@ class Describer:
             return {}
         [row] = TABLE[Shape.OPERATIONS]
         example = example_operations(self.api)
-        done = {"200": response(200, {EXTENDED: ref(RESULTS)}), "204": response(204, {})}
+        headers = [PREFERENCE_APPLIED]
+        done = {"200": response(200, {EXTENDED: ref(RESULTS)}, headers), "204": response(204, {}, headers)}
         found = done | self.refusals.of(DescribedOperation(row, has_id=True, is_open=self.is_open, is_atomic=True))
         body = {"schema": ref(ATOMIC)} | ({} if example is None else {"example": example})
         operation: JsonSchema = {
             "operationId": "operations",
             "summary": "Write several resources, all or none",
             "tags": ["operations"],
+            "parameters": [ref(PREFER, "parameters")],
             "requestBody": {"required": True, "content": {EXTENDED: body}},
             "responses": found,
         }
@@ -159,7 +162,7 @@ class Describer:
             found["description"] = relationship.description
         ids = [] if route.shape is Shape.COLLECTION else [ref(id_parameter(resource), "parameters")]
         parameters = ids + list(parameter_refs(row.accepts, shown, linkage))
-        parameters += [ref(one, "parameters") for one in _preconditions(row, subject, linkage)]
+        parameters += [ref(one, "parameters") for one in _headers(row, subject, linkage)]
         if parameters:
             found["parameters"] = parameters
         if purpose.sends:
@@ -199,22 +202,23 @@ class Describer:
         document = ref(component(shown.type, purpose.answer)) if purpose.answer else ref(MESSAGE)
         headers = ["Location"] if status == 201 and "detail" in shown.methods else []
         headers += ["ETag"] if purpose.answer or purpose.sends else []
+        headers += [PREFERENCE_APPLIED] if purpose.action != "read" else []
         name = ".".join([name, *[one.name.rpartition("/")[2] for one in others]])
         content = {MEDIA_TYPE: document} | {one.name: {"type": "string"} for one in others}
         self.answers.setdefault(name, response(status, content, headers))
         found = {str(status): ref(name, "responses")}
         if purpose.action == "read":
-            found["304"] = response(304, {}, ["ETag"])
+            self.answers.setdefault("304", response(304, {}, ["ETag"]))
+            found["304"] = ref("304", "responses")
         # The rows that are written may be rows that may not be read.
         if purpose.action == "update" and purpose.answer and not self.is_open:
             found["204"] = response(204, {})
         return found
 
 
-def _preconditions(row: Method, subject: Resource, linkage: Relationship | None) -> Iterator[str]:
-    """Yield the components of the preconditions that a method has. subject: what it writes."""
-    if row.name == "GET":
-        yield "If-None-Match"
+def _headers(row: Method, subject: Resource, linkage: Relationship | None) -> Iterator[str]:
+    """Yield the components of the headers of a request. subject: what it writes."""
+    yield "If-None-Match" if row.name == "GET" else PREFER
     allowed = row.preconditions or frozenset()
     if "If-None-Match" in allowed and subject.client_ids:
         yield "If-None-Match.new"

@@ -30,6 +30,10 @@ HEADERS: Schemas = {
         "description": "The tag of the document, for If-None-Match. Of a resource or linkage, also for If-Match.",
         "schema": {"type": "string"},
     },
+    "Preference-Applied": {
+        "description": "`tx=rollback` if the request was only tried.",
+        "schema": {"type": "string"},
+    },
     "Cache-Control": {"description": "Who may keep the answer, and for how long.", "schema": {"type": "string"}},
     "Server-Timing": {"description": "The time of each stage.", "schema": {"type": "string"}},
 }
@@ -100,6 +104,7 @@ _WHEN: dict[type[Exception], Callable[[DescribedOperation], bool]] = {
     errors.ReadOnlyServer: _on_write,
     errors.ForeignOrigin: _on_write,
     errors.PreconditionUnsupported: _on_write,
+    errors.PreferenceUnsupported: _on_write,
     errors.PreconditionFailed: _with_match,
     errors.PreconditionRequired: _with_match,
     errors.InvalidTag: _with_tags,

@@ -57,7 +57,8 @@ def record(handler: Handler, targets: Sequence[Target], outcome: str) -> bool:
     now = iso_time(time.time())
     lines = [
         AuditLine(
-            now, handler.request_id, subject, issuer, target.kind, target.type, target.id, outcome, target.relationship
+            *(now, handler.request_id, subject, issuer, target.kind, target.type, target.id, outcome),
+            *(target.relationship, handler.is_tried),
         )
         for target in targets
     ]

@@ -65,11 +65,13 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 class Handler(RequestHandler):
     """The base of all handlers. sender: who sends the request. received: its body. method: the row of the route table
     for its method. stages: each with its begin, by time.perf_counter. sent_bytes: of the answer's body.
-    applied_extensions: the URIs that the body has as `ext` of its media type. answer_type: which media type of the
-    route the client prefers. is_stream: whether the answer is a stream, which has its own timeout. is_quiet: whether
-    the access log has this request only at level debug. is_counted: whether it counts for limits."""
+    applied_extensions: the URIs that the body has as `ext` of its media type. is_tried: whether a write is rolled back
+    in the end. answer_type: which media type the client prefers. is_stream: whether the answer is a stream, which has
+    its own timeout. is_quiet: whether the access log has this request only at level debug. is_counted: whether it
+    counts for limits."""
 
     applied_extensions: frozenset[str] = frozenset()
+    is_tried = False
     answer_type = JSON_API
     is_counted = True
     is_quiet = False
@@ -206,7 +208,8 @@ class Handler(RequestHandler):
 
     def prepare_write(self) -> None:
         """Make the checks of writes. Raises RequestFault, Overloaded."""
-        self.applied_extensions = check_write(self.engine, self.request.headers, self.received, self.method)
+        found = check_write(self.engine, self.request.headers, self.received, self.method)
+        self.applied_extensions, self.is_tried = found
 
     def _not_allowed(self) -> MethodNotAllowed:
         allow = self.allow()
@@ -234,8 +237,7 @@ class Handler(RequestHandler):
 
     async def head(self, *arguments: Any) -> None:
         """Answer like GET. tornado omits the body and keeps Content-Length."""
-        get: Any = self.get
-        answered = get(*arguments)
+        answered = self.get(*arguments)
         if inspect.isawaitable(answered):
             await answered
 
@@ -408,16 +410,10 @@ class Handler(RequestHandler):
         self.set_default_headers()
 
     def set_etag_header(self) -> None:
-        """Do nothing: `conditional.py` sets the tags of documents, and tornado would set one for every answer."""
+        """Do nothing: `conditional.py` sets and compares the tags of documents."""
 
     def check_etag_header(self) -> bool:
-        """Return False, because `conditional.py` has compared the tags."""
         return False
-
-    @property
-    def answer_headers(self) -> Headers:
-        """The headers of the answer so far."""
-        return self._headers
 
     def stage(self, name: str) -> None:
         """Begin the stage with this name. It ends the stage before."""
@@ -466,10 +462,15 @@ class Handler(RequestHandler):
 
     def should_compress(self) -> bool:
         """Return whether a large answer is compressed. If so, set Content-Encoding."""
-        if self.engine.settings.compression == "off" or not compression.should_compress(self.request, self._headers):
+        if not self.will_compress():
             return False
         compression.tell_compressed(self._headers)
         return True
+
+    def will_compress(self, size: int | None = None) -> bool:
+        """Return whether an answer is compressed. size: of its body; None if it is large."""
+        is_on = self.engine.settings.compression != "off"
+        return is_on and compression.should_compress(self.request, self._headers, size)
 
     def compress_and_finish(self, body: bytes) -> asyncio.Future[None]:
         """Compress the body and send it, while other requests are answered."""

@@ -8,14 +8,13 @@ from __future__ import annotations
 from serializers.tags import Tags, compressed
 from server.errors import PreconditionFailed
 from server.handlers.base import Handler
-from server.http import compression
 from server.http.preconditions import IF_MATCH, IF_NONE_MATCH, sent_tags
 
 
 def ends_with_tag(handler: Handler, etag: str, version: str | None, size: int) -> bool:
     """Set the ETag of a read, and answer with 304 if the client has the document. Returns whether it was answered.
     size: of the document. Raises PreconditionFailed, InvalidTag."""
-    handler.answer_headers["ETag"] = etag
+    handler.set_header("ETag", etag)
     headers = handler.request.headers
     if IF_MATCH in headers.by_name:
         _check_match(sent_tags(headers, IF_MATCH), etag, version)
@@ -24,10 +23,8 @@ def ends_with_tag(handler: Handler, etag: str, version: str | None, size: int) -
     tags = sent_tags(headers, IF_NONE_MATCH)
     if tags is None or not tags.has(etag):
         return False
-    if handler.engine.settings.compression != "off" and compression.should_compress(
-        handler.request, handler.answer_headers, size
-    ):
-        handler.answer_headers["ETag"] = compressed(etag)
+    if handler.will_compress(size):
+        handler.set_header("ETag", compressed(etag))
     handler.set_status(304)
     handler.clear_header("Content-Type")
     handler.set_server_timing()

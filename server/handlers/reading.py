@@ -310,7 +310,7 @@ class ReadingHandler(Handler):
         document = reply.document
         if isinstance(document, bytes):
             if reply.has_tag:
-                self._headers["ETag"] = entity_tag(reply.version, document)
+                self.set_header("ETag", entity_tag(reply.version, document))
             self.finish_document(document, reply.status)
             return
         assert document is not None
@@ -318,7 +318,7 @@ class ReadingHandler(Handler):
         pieces = await run_steps(document, self._is_waited_for)
         if not self._finished:
             if reply.has_tag:
-                self._headers["ETag"] = await run_steps(tag_of_pieces(reply.version, pieces), self._is_waited_for)
+                self.set_header("ETag", await run_steps(tag_of_pieces(reply.version, pieces), self._is_waited_for))
             await self.finish_pieces(pieces, reply.status)
 
     def _no_route(self) -> ApiError:

@@ -11,6 +11,7 @@ from server.handlers.received_body import ReceivedBody
 from server.http.headers import Headers
 from server.http.negotiation import ANY, MediaType, check_content_type
 from server.http.preconditions import check_preconditions
+from server.http.preferences import wants_rollback
 from server.routes import Method
 
 
@@ -20,18 +21,22 @@ def check_writable(engine: Engine) -> None:
         raise ReadOnlyServer("This server only answers reads.")
 
 
-def check_write(engine: Engine, headers: Headers, received: ReceivedBody, method: Method) -> frozenset[str]:
-    """Check a write against the row of its method. Returns the URIs that the body has as `ext` of its media type.
-    Raises RequestFault, Overloaded."""
+def check_write(
+    engine: Engine, headers: Headers, received: ReceivedBody, method: Method
+) -> tuple[frozenset[str], bool]:
+    """Check a write against the row of its method. Returns the URIs that the body has as `ext` of its media type, and
+    whether the write is only tried. Raises RequestFault, Overloaded."""
     check_writable(engine)
     if method.preconditions is not None:
         check_preconditions(headers, method.preconditions)
+    is_possible = engine.settings.allow_rollback and method.preconditions is not None
+    is_tried = wants_rollback(headers, is_possible=is_possible)
     accepted = method.body
     if accepted is None:
-        return frozenset()
+        return frozenset(), is_tried
     extensions = frozenset() if accepted is ANY else _check_media_type(headers, received, accepted)
     received.check_length()
-    return extensions
+    return extensions, is_tried
 
 
 def _check_media_type(headers: Headers, received: ReceivedBody, accepted: MediaType) -> frozenset[str]:

@@ -36,6 +36,7 @@ from server.handlers.auditing import (
 from server.handlers.pipeline import MakePlan, Parse, Parsed, Planned, Result, run_stages
 from server.handlers.reading import ReadingHandler
 from server.http.preconditions import IF_MATCH, IF_NONE_MATCH, sent_tags
+from server.http.preferences import PREFERENCE_APPLIED, ROLLBACK
 from server.limits.running import ClientGone
 from server.observing.audit import AuditLog
 from server.postgres.database import Committed
@@ -105,6 +106,9 @@ class WritingHandler(ReadingHandler):
     async def _send_reply(self, reply: Reply) -> None:
         if reply.media_type:
             self._headers["Content-Type"] = reply.media_type
+        if self.is_tried:
+            self._headers[PREFERENCE_APPLIED] = ROLLBACK
+            reply = msgspec.structs.replace(reply, location="", has_tag=False)
         if reply.location:
             self._headers["Location"] = reply.location
         if reply.document is None:
@@ -121,7 +125,7 @@ class WritingHandler(ReadingHandler):
         on_commit = None if self.telemetry.audit is None else self._on_commit
         return Writer(
             *(self.database, self.engine, self.context, self.request.headers, self.cancel_scope, on_commit),
-            *(self.around, self._reply_before_commit, self.committed),
+            *(self.around, self._reply_before_commit, self.committed, self.is_tried),
         )
 
     def _on_commit(self, ids: Sequence[Any]) -> None:
@@ -205,6 +209,8 @@ class WritingHandler(ReadingHandler):
 
     def with_read(self, write: PreparedWrite | None, shape: ReadShape, errors: list[ApiError]) -> AnsweredWrite | None:
         """Return the write with the read that answers it, or None if one of them has errors. Appends to errors."""
+        if self.is_tried:
+            shape = msgspec.structs.replace(shape, has_versions=False)
         try:
             read = self.engine.reads.prepare(shape, self.request.query, self.context)
         except ApiError as error:

@@ -32,7 +32,8 @@ log = logging.getLogger("server")
 
 class AuditLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """A line of the audit log. It has no attributes and no token. subject, issuer: None without credentials. type, id:
-    None if the request was refused before they were known. outcome: `done`, or the code of the error."""
+    None if the request was refused before they were known. outcome: `done`, or the code of the error. tried:
+    whether it was rolled back in the end."""
 
     time: str
     request_id: str
@@ -43,6 +44,7 @@ class AuditLine(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str | None
     outcome: str
     relationship: str | None = None
+    tried: bool = False
 
 
 class AuditLog:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from querybuild.cache import BoundedCache
-from querybuild.declarations.resource import Resource
+from querybuild.declarations.resource import Resource, RowVersion
 from querybuild.planning.context import Context
 from querybuild.planning.plan import FIRST_ALIAS, Node, ReadPlan, node_of
 from querybuild.planning.rows import Row, with_computed
@@ -93,13 +93,15 @@ class Encoders:
         make = lambda: StreamEncoder(representation.make(plan, self._base_url), nodes)  # noqa: E731
         return self.caches.stream_encoders.get_or_make((plan, representation), make, lambda _: ENTRY_BYTES)
 
-    def of_objects(self, resource: Resource) -> ObjectEncoding:
-        """Return the encoding of a resource with only its attributes, as in results of atomic operations."""
-        return self._objects.get_or_make(resource, lambda: self._make_objects(resource), lambda _: ENTRY_BYTES)
-
-    def _make_objects(self, resource: Resource) -> ObjectEncoding:
-        version = resource.abilities.version
+    def of_objects(self, resource: Resource, *, has_versions: bool = True) -> ObjectEncoding:
+        """Return the encoding of a resource with only its attributes, as in results of atomic operations. has_versions:
+        whether declared versions are shown."""
+        version = resource.abilities.version if has_versions else None
         version = version if version is not None and version.column else None
+        make = lambda: self._make_objects(resource, version)  # noqa: E731
+        return self._objects.get_or_make((resource, version), make, lambda _: ENTRY_BYTES)
+
+    def _make_objects(self, resource: Resource, version: RowVersion | None) -> ObjectEncoding:
         node = node_of(open_rows(resource, FIRST_ALIAS, Context()), resource.readable_attributes, version=version)
         encoder = ResourceEncoder(node, (), self._base_url, has_link=False, has_version=version is not None)
         return ObjectEncoding(node, encoder, not reads_other_rows(node))

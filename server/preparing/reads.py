@@ -15,7 +15,7 @@ from querybuild.declarations.resource import Relationship, Resource
 from querybuild.errors import ApiError, Errors, raise_all
 from querybuild.parse import parse, split_pairs
 from querybuild.planning.context import Context, View, check_action
-from querybuild.planning.plan import ReadPlan, RelatedScope, Rows
+from querybuild.planning.plan import ReadPlan, RelatedScope, Rows, without_versions
 from querybuild.planning.planner import (
     PlannedRead,
     plan_all_linkage,
@@ -72,7 +72,7 @@ ReadKind = Literal["collection", "resource", "related", "linkage"]
 class ReadShape(msgspec.Struct, frozen=True):
     """What a route reads. resource: that of the path. written: the relationships whose linkage the answer to a write
     shows. accepts: the parameter families of the route. call: that of a function, if it reads what the function
-    returns."""
+    returns. has_versions: whether it reads the versions of rows that have some."""
 
     kind: ReadKind
     resource: Resource
@@ -80,6 +80,7 @@ class ReadShape(msgspec.Struct, frozen=True):
     written: tuple[str, ...] = ()
     accepts: frozenset[str] = NO_PARAMETERS
     call: Call | None = None
+    has_versions: bool = True
 
 
 class PreparedRead(msgspec.Struct, frozen=True, eq=False):
@@ -173,6 +174,9 @@ class Reads:
         query = parse(pairs, shape.accepts, self._limits, errors)
         planned = self._plan(shape, query, context, errors)
         raise_all(errors)
+        if not shape.has_versions:
+            plan = msgspec.structs.replace(planned.plan, node=without_versions(planned.plan.node))
+            planned = msgspec.structs.replace(planned, plan=plan)
         sent = [] if split is None else split.sent
         own = query_form(pairs, planned.page, sent)
         made = _prepared(planned, self._ready(planned.plan), own, page_queries(own, sent))

@@ -250,6 +250,9 @@ class Settings(AccessSettings, frozen=True, kw_only=True):
         ),
         About("Limits of a request", metavar="PATH", expected="a path such as /operations, or an empty text"),
     ] = "/operations"
+    allow_rollback: Annotated[
+        bool, Meta(description="Whether a write with Prefer: tx=rollback is tried and undone."), LIMITS
+    ] = True
     max_operations: Annotated[Positive, Meta(description="The most operations of one request."), LIMITS] = 1000
     max_body_bytes: Annotated[
         int, Meta(ge=1, le=1024 * MIB, description="The largest body of a request; above it a 413."), LIMITS

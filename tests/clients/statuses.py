@@ -48,8 +48,17 @@ for name, texts in FORMATS.items():
 
 @schemathesis.hook
 def before_load_schema(context: Any, raw_schema: dict[str, Any]) -> None:
-    """Remove patterns, lengths and examples beside the formats above: schemathesis would take values from them."""
+    """Remove patterns, lengths and examples beside the formats above: schemathesis would take values from them. Remove
+    the header Prefer: a resource that was only tried is not there later."""
     _leave_formats(raw_schema["components"]["schemas"])
+    for path in raw_schema["paths"].values():
+        for member in path.values():
+            if isinstance(member, dict) and "parameters" in member:
+                member["parameters"] = [one for one in member["parameters"] if not _is_of_tries(one)]
+
+
+def _is_of_tries(parameter: dict[str, Any]) -> bool:
+    return str(parameter.get("$ref", "")).endswith("/Prefer")
 
 
 def _leave_formats(found: Any) -> None:

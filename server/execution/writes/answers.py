@@ -196,16 +196,22 @@ def _is_small_page(read: PreparedRead, write: PreparedWrite, engine: Engine) -> 
 
 class Objects(Answer[list[Done]]):
     """Encodes the results of atomic operations: the resource object of each write, with its attributes, and the version
-    of its row. If a new row may not be read, its object has only the type and the id."""
+    of its row, if it has_versions. If a new row may not be read, its object has only the type and the id."""
 
     def __init__(
-        self, operations: Sequence[Operation], writes: Sequence[PreparedWrite], engine: Engine, context: Context
+        self,
+        operations: Sequence[Operation],
+        writes: Sequence[PreparedWrite],
+        engine: Engine,
+        context: Context,
+        *,
+        has_versions: bool,
     ) -> None:
         self.operations = operations
         self.writes = writes
         self._engine = engine
         self._context = context
-        self._encodings = [engine.encoders.of_objects(write.resource) for write in writes]
+        self._encodings = [engine.encoders.of_objects(write.resource, has_versions=has_versions) for write in writes]
         self.begin()
         encodings = set(self._encodings)
         is_returned = all(one.is_returned and not one.node.computed for one in encodings) and all(

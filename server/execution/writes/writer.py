@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 import asyncpg
@@ -66,7 +67,7 @@ class Around(Protocol):
 class Writer(msgspec.Struct, frozen=True, eq=False):
     """Runs the writes of one request. on_commit: called with the ids of the written rows, when the writes are
     committed. around: what else runs in their transaction; reply: makes the answer for it of the result. committed:
-    called with the connection after each commit."""
+    called with the connection after each commit. is_tried: whether everything is rolled back in the end."""
 
     database: Database
     engine: Engine
@@ -77,13 +78,29 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
     around: Around | None = None
     reply: Callable[[Any], Awaitable[Reply]] | None = None
     committed: Committed | None = None
+    is_tried: bool = False
 
     async def transact(self, work: Work[Result]) -> Result:
-        """Run work that writes in a transaction, with what belongs around it, and commit it. Every transaction of a
-        request is run by this function."""
+        """Run work that writes in a transaction, with what belongs around it, and commit it. If it is only tried, it is
+        rolled back. Every transaction of a request is run by this function."""
+        if self.is_tried:
+            return await self.client.run(self._try(work))
         return await self.client.run(
             self.database.write(self._surrounded(work), committing=self.client.shield, committed=self.committed)
         )
+
+    async def _try(self, work: Work[Result]) -> Result:
+        done: list[Result] = []
+
+        async def run(connection: PostgresConnection) -> None:
+            done[:] = [await work(connection)]
+            # What would be checked by the commit.
+            await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            raise _TriedError
+
+        with suppress(_TriedError):
+            await self.database.write(run)
+        return done[0]
 
     def _surrounded(self, work: Work[Result]) -> Work[Result]:
         around, reply = self.around, self.reply
@@ -120,7 +137,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
     async def _run(self, writes: Sequence[PreparedWrite], answer: Answer[Result]) -> Result:
         """Run the writes by the shortest way."""
         whole = WholeRequest(writes, answer, self.engine, self.context.values, self.database.role is not None)
-        planned = None if self.around is not None else whole.planned()
+        planned = None if self.around is not None or self.is_tried else whole.planned()
         way = "sequence" if planned is None else way_of(planned, whole)
         outcomes = await self._run_single(way, answer) if isinstance(way, SingleStatement) else None
         if outcomes is None:
@@ -137,7 +154,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
     async def create_rows(self, rows: PreparedRows) -> list[Done] | None:
         """Create rows and return what was done, in their order. Returns None if one of them is refused or
         cancelled: then nothing was written, and running them as writes tells which one it is. Raises AnswerTooLarge."""
-        encoding = self.engine.encoders.of_objects(rows.plan.resource)
+        encoding = self.engine.encoders.of_objects(rows.plan.resource, has_versions=not self.is_tried)
         created: Sequence[Row] = ()
 
         async def run(connection: PostgresConnection) -> list[Done]:
@@ -262,7 +279,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
             if self.on_commit is not None:
                 self.on_commit([one.id for _, batch in batches for one in batch])
         finally:
-            for resource, written in batches:
+            for resource, written in batches if not self.is_tried else ():
                 await _after_commit(resource, written)
         return result
 
@@ -290,6 +307,10 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         sql = there.sql
         found = self.database.read(lambda connection: connection.fetchval(sql, *values), is_snapshot=False)
         return await self.client.run(found) is not None
+
+
+class _TriedError(Exception):
+    """Ends the transaction of a write that is only tried."""
 
 
 _UNDONE = (asyncpg.DivisionByZeroError, asyncpg.FeatureNotSupportedError)

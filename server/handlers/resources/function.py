@@ -103,7 +103,9 @@ class FunctionHandler(WritingHandler):
     def _with_read(self, sent: SentCall, call: Call, values: tuple[Any, ...], errors: list[ApiError]) -> Called | None:
         """Return the call with the read of the resources that it returns. Appends to errors. call, values: those of the
         read."""
-        shape = ReadShape("collection", self.resource, accepts=self._parameters, call=call)
+        shape = ReadShape(
+            "collection", self.resource, accepts=self._parameters, call=call, has_versions=not self.is_tried
+        )
         try:
             prepared = self.engine.reads.prepare(shape, self.request.query, self.context)
         except ApiError as error:

@@ -105,7 +105,7 @@ class OperationsHandler(WritingHandler):
         self._operations = operations = list[Operation]()
         decode_operations(values, operations, errors, takes_relationships=self._is_extended)
         writes = [write for operation in operations if (write := self._prepare(operation, errors)) is not None]
-        return Objects(operations, writes, self.engine, self.context)
+        return Objects(operations, writes, self.engine, self.context, has_versions=not self.is_tried)
 
     async def _execute_writes(self, planned: Planned) -> Sequence[Done]:
         results = planned.results

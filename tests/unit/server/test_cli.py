@@ -266,7 +266,7 @@ def test_help_has_examples_and_fits_into_80_columns(path: tuple[str, ...], monke
         (["inspect", "shop.py"], "Got unexpected extra argument (shop.py)"),
         (["completion", "bsh"], "Invalid value for 'SHELL': expected bash, zsh or fish, not 'bsh'; did you mean bash?"),
         (["completion", "powershell"], "Invalid value for 'SHELL': expected bash, zsh or fish, not 'powershell'"),
-        (["openapi", "--no-alow-private", "1"], "No such option '--no-alow-private'."),
+        (["openapi", "--privat-alow", "1"], "No such option '--privat-alow'."),
         (["openapi", "--api-titel", "1"], "No such option '--api-titel'. Did you mean '--api-title'?"),
         (["--port", "1"], "settings follow the command: waterspout serve --port ..."),
         (

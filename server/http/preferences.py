@@ -1,0 +1,45 @@
+"""Reads the preferences of a request: the header Prefer (RFC 7240).
+
+It must not know: resources, documents.
+"""
+
+from __future__ import annotations
+
+import re
+
+from server.errors import PreferenceUnsupported
+from server.http.headers import Headers
+
+PREFER, PREFERENCE_APPLIED = "Prefer", "Preference-Applied"
+ROLLBACK, COMMIT = "tx=rollback", "tx=commit"
+
+_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_LISTED = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"?)+')
+_PREFERENCE = re.compile(rf'[ \t]*({_TOKEN})(?:[ \t]*=[ \t]*("(?:[^"\\]|\\.)*"|{_TOKEN})?)?')
+
+
+def wants_rollback(headers: Headers, *, is_possible: bool) -> bool:
+    """Return whether a write must be undone when it has been answered: `tx=rollback`. is_possible: whether that can be
+    had. Raises PreferenceUnsupported for any other `tx`, so that no write is carried out that was meant as a try.
+
+    >>> wants_rollback(Headers({"Prefer": ["respond-async, tx=rollback"]}), is_possible=True)
+    True
+    """
+    values = headers.by_name.get(PREFER)
+    if values is None:
+        return False
+    sent = {value for one in _LISTED.findall(",".join(values)) if (value := _transaction(one)) is not None}
+    if sent == {"rollback"} and is_possible:
+        return True
+    if sent <= {"commit"}:
+        return False
+    why = "tx=rollback is not possible here" if sent == {"rollback"} else f"There are {ROLLBACK} and {COMMIT}"
+    raise PreferenceUnsupported(f"{why}, so nothing was done: send another Prefer, or none.", header=PREFER)
+
+
+def _transaction(text: str) -> str | None:
+    """Return the value of the preference `tx`, or None for other preferences."""
+    found = _PREFERENCE.match(text)
+    if found is None or found[1].lower() != "tx":
+        return None
+    return (found[2] or "").strip('"')
