@@ -69,6 +69,7 @@ def describe(engine: Engine, context: Context, custom: Iterable[Mapping[str, Any
         is_open=engine.is_open,
         has_bearer=settings.takes_tokens,
         is_read_only=settings.read_only,
+        has_tries=settings.allow_rollback,
     )
     paths = _paths(engine, describer, custom)
     return _pruned(

@@ -13,7 +13,6 @@ from serializers.openapi.attributes import written_schema
 from serializers.openapi.parameters import parameter_refs
 from server.describing.operations import Describer, Paths
 from server.describing.responses import DescribedOperation, response
-from server.http.preferences import PREFER, PREFERENCE_APPLIED
 from server.routes import TABLE, Method, Shape
 
 _VALUE: JsonSchema = {
@@ -46,13 +45,13 @@ def _operation(function: Function, audiences: tuple[Audience, ...], api: Api, de
     if function.method == "GET":
         parameters += [_parameter(argument) for argument in function.arguments]
     else:
-        parameters.append(ref(PREFER, "parameters"))
+        parameters += describer.preferences
         found["requestBody"] = _body(function)
     if parameters:
         found["parameters"] = parameters
     document = _VALUE if resource is None else ref(component(resource.type, "collection"))
     described = DescribedOperation(row, has_id=False, is_open=describer.is_open and function.access is None)
-    headers = [PREFERENCE_APPLIED] if described.is_write else []
+    headers = describer.applied if described.is_write else []
     found["responses"] = {"200": response(200, {MEDIA_TYPE: document}, headers)} | describer.refusals.of(described)
     is_readable = resource is None or (resource.type, "read") not in describer.refused
     return found | describer.security(has_public=ANYONE in audiences and is_readable)

@@ -79,7 +79,8 @@ OPERATIONS = frozenset(("get", "put", "post", "delete", "options", "head", "patc
 class Describer:
     """Describes the operations of an API. refused: the types and actions that need credentials. is_open: whether
     everybody may do everything. has_bearer: whether bearer tokens are credentials. is_read_only: whether the server
-    refuses all writes. bodies, answers, schemas: the components that the operations refer to."""
+    refuses all writes. has_tries: whether writes can be tried; preferences, applied: the parameters and the headers of
+    answers for that. bodies, answers, schemas: the components that the operations refer to."""
 
     def __init__(
         self,
@@ -89,12 +90,15 @@ class Describer:
         is_open: bool,
         has_bearer: bool,
         is_read_only: bool,
+        has_tries: bool,
     ) -> None:
         self.api = api
         self.is_open = is_open
         self.refused = refused
         self.has_bearer = has_bearer
         self.is_read_only = is_read_only
+        self.preferences = [ref(PREFER, "parameters")] if has_tries else []
+        self.applied = [PREFERENCE_APPLIED] if has_tries else []
         self.bodies: Schemas = {}
         self.answers: Schemas = {}
         self.schemas: Schemas = {}
@@ -116,15 +120,15 @@ class Describer:
             return {}
         [row] = TABLE[Shape.OPERATIONS]
         example = example_operations(self.api)
-        headers = [PREFERENCE_APPLIED]
-        done = {"200": response(200, {EXTENDED: ref(RESULTS)}, headers), "204": response(204, {}, headers)}
+        results = {EXTENDED: ref(RESULTS)}
+        done = {"200": response(200, results, self.applied), "204": response(204, {}, self.applied)}
         found = done | self.refusals.of(DescribedOperation(row, has_id=True, is_open=self.is_open, is_atomic=True))
         body = {"schema": ref(ATOMIC)} | ({} if example is None else {"example": example})
         operation: JsonSchema = {
             "operationId": "operations",
             "summary": "Write several resources, all or none",
             "tags": ["operations"],
-            "parameters": [ref(PREFER, "parameters")],
+            "parameters": self.preferences,
             "requestBody": {"required": True, "content": {EXTENDED: body}},
             "responses": found,
         }
@@ -162,6 +166,7 @@ class Describer:
             found["description"] = relationship.description
         ids = [] if route.shape is Shape.COLLECTION else [ref(id_parameter(resource), "parameters")]
         parameters = ids + list(parameter_refs(row.accepts, shown, linkage))
+        parameters += self.preferences if row.name in WRITES else []
         parameters += [ref(one, "parameters") for one in _headers(row, subject, linkage)]
         if parameters:
             found["parameters"] = parameters
@@ -202,7 +207,7 @@ class Describer:
         document = ref(component(shown.type, purpose.answer)) if purpose.answer else ref(MESSAGE)
         headers = ["Location"] if status == 201 and "detail" in shown.methods else []
         headers += ["ETag"] if purpose.answer or purpose.sends else []
-        headers += [PREFERENCE_APPLIED] if purpose.action != "read" else []
+        headers += self.applied if purpose.action != "read" else []
         name = ".".join([name, *[one.name.rpartition("/")[2] for one in others]])
         content = {MEDIA_TYPE: document} | {one.name: {"type": "string"} for one in others}
         self.answers.setdefault(name, response(status, content, headers))
@@ -218,7 +223,8 @@ class Describer:
 
 def _headers(row: Method, subject: Resource, linkage: Relationship | None) -> Iterator[str]:
     """Yield the components of the headers of a request. subject: what it writes."""
-    yield "If-None-Match" if row.name == "GET" else PREFER
+    if row.name == "GET":
+        yield "If-None-Match"
     allowed = row.preconditions or frozenset()
     if "If-None-Match" in allowed and subject.client_ids:
         yield "If-None-Match.new"

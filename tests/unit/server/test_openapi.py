@@ -156,6 +156,11 @@ def test_parameters_of_all_operations_of_a_path_are_those_of_the_path() -> None:
     assert "parameters" not in paths["/"]
 
 
+def test_tries_are_only_described_where_they_are_possible() -> None:
+    assert "Prefer" in json.dumps(described(built_in()))
+    assert "Prefer" not in json.dumps(described(built_in(), allow_rollback=False)["paths"])
+
+
 def _parameters(member: Any) -> Any:
     return member if isinstance(member, list) else member.get("parameters", [])
 
