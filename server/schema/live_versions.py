@@ -6,7 +6,7 @@ requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import asyncpg
@@ -26,7 +26,7 @@ async def check_versions(
 ) -> tuple[str, ...]:
     """Return a message for each declared version that something else changes than the declaration says. show: is called
     with what is done next."""
-    faults = []
+    faults = [str(fault) for fault in _uncounted(catalog)]
     for resource in catalog:
         version = resource.abilities.version
         if version is None or not (version.is_counted or version.is_set):
@@ -44,6 +44,18 @@ async def check_versions(
             where = f"version: the column {quoted(version.column)}: "
             faults.append(str(Fault(where + reason, resource.type)))
     return tuple(faults)
+
+
+def _uncounted(catalog: Catalog) -> Iterator[Fault]:
+    """Yield the resources that write rows whose version the server only counts for another resource."""
+    counted = {
+        (one.schema, one.table): one for one in catalog if one.abilities.version and one.abilities.version.is_counted
+    }
+    for resource in catalog:
+        other, own = counted.get((resource.schema, resource.table)), resource.abilities.version
+        is_written = not resource.methods.isdisjoint({"create", "update"})
+        if other is not None and is_written and not (own is not None and own.is_counted):
+            yield Fault(f"version: it writes rows of {quoted(other.type)}: declare the same version", resource.type)
 
 
 async def _tried(connection: asyncpg.Connection[Any], resource: Resource, version: RowVersion) -> list[str | None]:

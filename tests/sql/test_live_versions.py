@@ -97,6 +97,25 @@ async def test_what_check_reports(database_url: str, version: Any, trigger: str,
     assert checked == (() if message is None else (WHERE + message,))
 
 
+async def test_a_resource_that_does_not_count(database_url: str) -> None:
+    connection = await asyncpg.connect(database_url)
+    try:
+        await connection.execute(TABLES)
+        others = [
+            Resource(
+                name, f"/{name}", "things", attributes=(Attribute("name", TEXT),), methods=frozenset({"list", *more})
+            )
+            for name, more in (("writes", ["update"]), ("reads", []))
+        ]
+        schema = await read_live_schema(connection, Catalog([thing("number"), *others]))
+        assert schema.catalog is not None
+        assert await check_versions(connection, schema.catalog) == (
+            "resource “writes”: version: it writes rows of “thing”: declare the same version",
+        )
+    finally:
+        await connection.close()
+
+
 async def test_without_a_declaration(database_url: str) -> None:
     _, version, _ = await found(database_url, thing(None))
     assert (version.column, version.attribute.column, version.is_counted) == ("", "xmin", False)
