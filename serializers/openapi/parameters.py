@@ -15,7 +15,7 @@ MAX_PATHS = 24
 """How many paths of `include` are listed for a resource."""
 
 
-_TAGS = r'^([*]|[ \t,]*((W/)?"[!#-~]*"[ \t]*(,[ \t,]*|$))+)$'
+_TAGS = r'^([*]|(W/)?"[!#-~]*"(, ?(W/)?"[!#-~]*")*)$'
 
 
 def _in_header(name: str, description: str, schema: JsonSchema, example: str) -> JsonSchema:
