@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from serializers.links import quote_segment
 from serializers.steps import Steps
 
 _HASH_CHARACTERS = 16
@@ -82,13 +83,13 @@ def version_of_ids(ids: Iterable[str]) -> str:
     return sha256(",".join(sorted(ids)).encode()).hexdigest()[:_HASH_CHARACTERS]
 
 
-def version_of_related(id_text: str, version: str) -> str:
+def version_of_related(row_id: object, version: str) -> str:
     """Return the version of the related resource of a to-one: it changes if another resource is related.
 
     >>> version_of_related("5", "7")
     '5:7'
     """
-    return f"{id_text}:{version}"
+    return f"{quote_segment(str(row_id))}:{version}"
 
 
 def _opaque(etag: str) -> str:

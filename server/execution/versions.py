@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from querybuild.planning.context import Context
-from serializers.links import quote_segment
 from serializers.tags import version_of_ids, version_of_related
 from server.execution.arguments import Arguments
 from server.execution.execute import ReadResult
@@ -39,7 +38,7 @@ def shown_version(read: PreparedRead, result: ReadResult) -> str | None:
         return None
     [row] = rows
     own: str = row[plan.node.position_of_version]
-    return own if plan.scope is None else version_of_related(quote_segment(str(row[0])), own)
+    return own if plan.scope is None else version_of_related(row[0], own)
 
 
 def is_whole(read: PreparedRead, result: ReadResult) -> bool:

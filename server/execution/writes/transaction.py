@@ -28,7 +28,6 @@ from querybuild.sql.modify import WriteStatements, rows_per_insert
 from querybuild.sql.sent_checks import compile_sent_check
 from querybuild.sql.statement import Statement
 from serializers.decode import with_id
-from serializers.links import quote_segment
 from serializers.pointers import slot_pointer
 from serializers.tags import version_of_related
 from server.engine import Engine
@@ -411,7 +410,7 @@ def _match_of_row(match: Match | None, id_text: str) -> Match | None:
     """Return what the version of a related row must be. The versions that were sent name the row too."""
     if match is None or match.versions is None:
         return match
-    prefix = version_of_related(quote_segment(id_text), "")
+    prefix = version_of_related(id_text, "")
     versions = [one.removeprefix(prefix) for one in match.versions if one.startswith(prefix)]
     return msgspec.structs.replace(match, versions=frozenset(versions))
 

@@ -11,7 +11,6 @@ from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError
 from querybuild.planning.context import check_method
 from querybuild.query import Change, Owner
-from serializers.links import quote_segment
 from serializers.tags import version_of_related
 from server.execution.execute import ReadResult
 from server.execution.writes.reply import Reply
@@ -47,7 +46,7 @@ class RelatedHandler(WritingHandler):
         reply = self.reply_written(answered, written)
         if reply.version is None:
             return reply
-        version = version_of_related(quote_segment(str(written[0])), reply.version)
+        version = version_of_related(written[0], reply.version)
         return msgspec.structs.replace(reply, version=version)
 
     def _parse_create(self, errors: list[ApiError]) -> Change | None:
