@@ -52,6 +52,7 @@ setup(
         "click>=8.5,<9",
         "platformdirs>=4.3,<5",
         "httptools>=0.7,<0.10",
+        "xxhash>=3.5,<5",
         "pyjwt[crypto]>=2.15.1,<3",
         # The page of /-/docs names these files by their digests.
         "swagger-ui-bundle-v2==5.31.0",

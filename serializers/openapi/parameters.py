@@ -33,7 +33,7 @@ IN_HEADER: Schemas = {
         "If-None-Match",
         "Tags of documents that the client has: if one is still the same, the answer is a 304.",
         {"type": "string", "pattern": _TAGS},
-        '"44136fa355b3678a"',
+        '"1349cde127705c16"',
     ),
     "If-None-Match.new": _in_header(
         "If-None-Match", "The resource is created if none has its id.", {"type": "string", "const": "*"}, "*"

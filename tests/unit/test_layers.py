@@ -21,7 +21,7 @@ PACKAGES = ("querybuild", "serializers", "server", "migrations")
 # What a layer may import, besides the standard library and itself.
 ALLOWED = {
     "querybuild": {"msgspec", "pypika"},
-    "serializers": {"msgspec", "querybuild"},
+    "serializers": {"msgspec", "querybuild", "xxhash"},
     "migrations": {"asyncpg"},
     "server": {
         *("asyncpg", "click", "httptools", "msgspec", "platformdirs", "tornado", "uvloop"),
