@@ -38,7 +38,7 @@ setup(
     packages=find_packages(include=[f"{name}{below}" for name in PACKAGES for below in ("", ".*")]),
     py_modules=["waterspout"],
     package_data={
-        "migrations": ["*.sql", "py.typed"],
+        "migrations": ["*.sql", "server/*.sql", "py.typed"],
         "server": ["py.typed", "describing/page.*"],
         "querybuild": ["py.typed"],
         "serializers": ["py.typed"],

@@ -25,6 +25,7 @@ NAVIGATION = {
             "docs/writing",
             "docs/operations",
             "docs/versions",
+            "docs/retrying",
             "docs/errors",
             "docs/openapi",
         ),

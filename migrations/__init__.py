@@ -1,7 +1,8 @@
 """Applies migrations: numbered files of plain SQL.
 
-In: a folder of migrations (`BUILT_IN` for the built-in resources) and an asyncpg connection. Out: the database as the
-files describe it, and a table in it that records what was applied. It knows only asyncpg: no resource, no setting.
+In: a folder of migrations (`BUILT_IN` for the built-in resources, `SERVER` for the server itself) and an asyncpg
+connection. Out: the database as the files describe it, and a table in it that records what was applied. It knows only
+asyncpg: no resource, no setting.
 
     migrations = load(BUILT_IN)
     state = await status(connection, migrations)    # what is applied, pending, ahead of us
@@ -15,11 +16,14 @@ import importlib.resources
 
 from migrations.files import Migration, MigrationError, load, new
 from migrations.locks import Connect, LockWait
-from migrations.record import Applied, Status, compare, status, verify
+from migrations.record import SERVER_TABLE, TABLE, Applied, Status, compare, status, verify
 from migrations.runner import script, up
 
 __all__ = [
     "BUILT_IN",
+    "SERVER",
+    "SERVER_TABLE",
+    "TABLE",
     "Applied",
     "Connect",
     "LockWait",
@@ -37,3 +41,5 @@ __all__ = [
 
 # A folder, or a part of the archive if the program is one file.
 BUILT_IN = importlib.resources.files(__name__)
+SERVER = BUILT_IN / "server"
+"""The tables of the server itself, in the schema `waterspout`."""

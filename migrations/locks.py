@@ -69,12 +69,13 @@ class LockWait:
 @dataclass(frozen=True, slots=True)
 class Run:
     """One call of the runner. `connect` opens a second connection, to see which sessions hold a lock; None disables
-    this."""
+    this. table: that of applied migrations."""
 
     conn: Connection
     lock_wait: LockWait
     say: Say
     connect: Connect | None
+    table: str
 
 
 @dataclass(slots=True)

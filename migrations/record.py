@@ -3,8 +3,9 @@
 In: an asyncpg connection and the `Migration`s of a folder. Out: the `Status` of the database, or its faults. Must not
 know how a file is applied.
 
-The table is `public.waterspout_migrations`. Its last column was added later. A table without it is read as if no file
-broke older servers. The next run that applies a file adds the column.
+There is one table for each set of files: `TABLE` for those of the user or of the built-in resources, `SERVER_TABLE` for
+those of the server itself. Their last column was added later. A table without it is read as if no file broke older
+servers. The next run that applies a file adds the column.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,25 +22,32 @@ if TYPE_CHECKING:
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]"
 
-CREATE = """\
-CREATE TABLE public.waterspout_migrations (
+TABLE = "public.waterspout_migrations"
+SERVER_TABLE = "waterspout.migrations"
+
+_CREATE = """\
+CREATE TABLE {table} (
     number integer PRIMARY KEY,
     name text NOT NULL,
     checksum text NOT NULL,
     applied_at timestamptz NOT NULL DEFAULT now(),
     breaks_older_servers boolean NOT NULL DEFAULT false
 )"""
-UPGRADE = """\
-ALTER TABLE public.waterspout_migrations ADD COLUMN IF NOT EXISTS breaks_older_servers boolean NOT NULL DEFAULT false"""
-INSERT = """\
-INSERT INTO public.waterspout_migrations (number, name, checksum, breaks_older_servers) VALUES ($1, $2, $3, $4)"""
+_CREATE_SCHEMA = "CREATE SCHEMA IF NOT EXISTS waterspout"
+_UPGRADE = """\
+ALTER TABLE {table} ADD COLUMN IF NOT EXISTS breaks_older_servers boolean NOT NULL DEFAULT false"""
+_INSERT = """\
+INSERT INTO {table} (number, name, checksum, breaks_older_servers) VALUES ($1, $2, $3, $4)"""
 # Through JSON, because the column may be missing.
-SELECT = """\
+_SELECT = """\
 SELECT number, name, checksum, applied_at, coalesce((to_jsonb(record) ->> 'breaks_older_servers')::boolean, false)
-FROM public.waterspout_migrations record ORDER BY number"""
-EXISTS = "SELECT to_regclass('public.waterspout_migrations') IS NOT NULL"
-HAS_LAST_COLUMN = """\
-SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('public.waterspout_migrations')
+FROM {table} record ORDER BY number"""
+# Not to_regclass, which is an error for a schema that does not exist or may not be used.
+_EXISTS = """\
+SELECT EXISTS (SELECT FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1)
+               AND relname = $2)"""
+_HAS_LAST_COLUMN = """\
+SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = $1::text::regclass
                AND attname = 'breaks_older_servers' AND NOT attisdropped)"""
 
 
@@ -69,18 +77,18 @@ class Status:
         return tuple(row for row in self.ahead if row.breaks_older_servers)
 
 
-async def status(conn: Connection, migrations: Sequence[Migration]) -> Status:
+async def status(conn: Connection, migrations: Sequence[Migration], table: str = TABLE) -> Status:
     """Compare a database with these migrations. Reads only the table, takes no lock, writes nothing.
 
     `ahead` is not an error: during a rolling update the database is migrated before the last old server stops. Raises
     MigrationError for a file that was changed, removed or renamed after it was applied, and for a gap in the table.
     """
-    return compare(migrations, await read(conn))
+    return compare(migrations, await read(conn, table))
 
 
-async def verify(conn: Connection, migrations: Sequence[Migration]) -> tuple[str, ...]:
+async def verify(conn: Connection, migrations: Sequence[Migration], table: str = TABLE) -> tuple[str, ...]:
     """Return all faults that `status` would raise, in the order of the numbers. Writes nothing."""
-    return tuple(faults(migrations, await read(conn)))
+    return tuple(faults(migrations, await read(conn, table)))
 
 
 def compare(migrations: Sequence[Migration], record: Sequence[Applied]) -> Status:
@@ -91,11 +99,16 @@ def compare(migrations: Sequence[Migration], record: Sequence[Applied]) -> Statu
     return Status(tuple(migrations[:count]), tuple(migrations[count:]), ahead=tuple(record[len(migrations) :]))
 
 
-async def read(conn: Connection) -> tuple[Applied, ...]:
+async def read(conn: Connection, table: str = TABLE) -> tuple[Applied, ...]:
     """Return the applied migrations in the order of their numbers; none if the table does not exist yet."""
-    if not await conn.fetchval(EXISTS):
+    if not await _exists(conn, table):
         return ()
-    return tuple(Applied(*row) for row in await conn.fetch(SELECT))
+    return tuple(Applied(*row) for row in await conn.fetch(_SELECT.format(table=table)))
+
+
+async def _exists(conn: Connection, table: str) -> bool:
+    found: bool = await conn.fetchval(_EXISTS, *table.split("."))
+    return found
 
 
 def faults(migrations: Sequence[Migration], record: Sequence[Applied]) -> Iterator[str]:
@@ -125,23 +138,28 @@ def _file_faults(migrations: Sequence[Migration], migration: Migration, row: App
         )
 
 
-async def ensure(conn: Connection) -> None:
+async def statements(conn: Connection, table: str) -> list[str]:
+    """Return the statements that create the table, or add its missing column."""
+    if not await _exists(conn, table):
+        return ([_CREATE_SCHEMA] if table == SERVER_TABLE else []) + [_CREATE.format(table=table)]
+    return [] if await conn.fetchval(_HAS_LAST_COLUMN, table) else [_UPGRADE.format(table=table)]
+
+
+async def ensure(conn: Connection, table: str) -> None:
     """Create the table, or add its missing column. The caller must hold the advisory lock of the runners."""
-    if not await conn.fetchval(EXISTS):
-        await conn.execute(CREATE)
-    elif not await conn.fetchval(HAS_LAST_COLUMN):
-        await conn.execute(UPGRADE)
+    for statement in await statements(conn, table):
+        await conn.execute(statement)
 
 
-async def insert(conn: Connection, migration: Migration) -> None:
+async def insert(conn: Connection, migration: Migration, table: str) -> None:
     """Record an applied migration."""
     values = (migration.number, migration.name, migration.checksum, migration.breaks_older_servers)
-    await conn.execute(INSERT, *values)
+    await conn.execute(_INSERT.format(table=table), *values)
 
 
-def insert_text(migration: Migration) -> str:
+def insert_text(migration: Migration, table: str) -> str:
     """Return the statement of `insert` as text, for a script. Name and checksum contain no quotes."""
-    statement = INSERT
+    statement = _INSERT.format(table=table)
     values = (migration.number, repr(migration.name), repr(migration.checksum), migration.breaks_older_servers)
     for place, value in enumerate(values, 1):
         statement = statement.replace(f"${place}", str(value))

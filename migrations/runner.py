@@ -33,6 +33,7 @@ async def up(
     begin: Say | None = None,
     lock_wait: LockWait | None = None,
     connect: Connect | None = None,
+    table: str = record.TABLE,
 ) -> tuple[Migration, ...]:
     """Apply the pending files in order, and return them. `say` gets one line for each file, and for each wait.
     `begin` gets the name of each file before it is applied.
@@ -40,19 +41,19 @@ async def up(
     Any number of servers may call this at once: they take turns, and each file is applied once. The connection must be
     a session of its own, outside a transaction, not behind a pooler in transaction mode, and without a
     `command_timeout` shorter than the longest file. Its settings are restored. `connect` opens another connection to
-    the same database; with it, waits are reported with the blocking sessions.
+    the same database; with it, waits are reported with the blocking sessions. `table` records what was applied.
 
     Raises MigrationError like `status`, for a file that did not get its locks in time, and for a file that fails. A
     failed file is rolled back; the files before it stay applied.
     """
     if conn.is_in_transaction():
         raise RuntimeError("migrations need a connection that is outside a transaction")
-    if not (await record.status(conn, migrations)).pending:
+    if not (await record.status(conn, migrations, table)).pending:
         return ()
-    run = Run(conn, lock_wait or LockWait(), say or (lambda _: None), connect)
+    run = Run(conn, lock_wait or LockWait(), say or (lambda _: None), connect, table)
     async with locks.hold_runner_lock(run):
         await _ensure_record(run)
-        pending = (await record.status(conn, migrations)).pending
+        pending = (await record.status(conn, migrations, table)).pending
         for migration in pending:
             if begin is not None:
                 begin(migration.name)
@@ -61,29 +62,29 @@ async def up(
         return pending
 
 
-async def script(conn: Connection, migrations: Sequence[Migration], *, lock_wait: LockWait | None = None) -> str:
+async def script(
+    conn: Connection,
+    migrations: Sequence[Migration],
+    *,
+    lock_wait: LockWait | None = None,
+    table: str = record.TABLE,
+) -> str:
     """Return the SQL that `up` would run as a script for psql, or "" if nothing is pending. Change nothing.
 
     Raises MigrationError like `status`, and for a file without a statement.
     """
-    pending = (await record.status(conn, migrations)).pending
+    pending = (await record.status(conn, migrations, table)).pending
     if not pending:
         return ""
     lock_wait = lock_wait or LockWait()
-    parts = [f"-- the table of applied migrations\n{text};\n" for text in await _record_statements(conn)]
+    parts = [f"-- the table of applied migrations\n{text};\n" for text in await record.statements(conn, table)]
     for migration in pending:
         _check_statements(migration)
-        parts.append("\n".join(_script_lines(migration, lock_wait)))
+        parts.append("\n".join(_script_lines(migration, lock_wait, table)))
     return "\n".join(parts)
 
 
-async def _record_statements(conn: Connection) -> list[str]:
-    if not await conn.fetchval(record.EXISTS):
-        return [record.CREATE]
-    return [] if await conn.fetchval(record.HAS_LAST_COLUMN) else [record.UPGRADE]
-
-
-def _script_lines(migration: Migration, lock_wait: LockWait) -> Iterator[str]:
+def _script_lines(migration: Migration, lock_wait: LockWait, table: str) -> Iterator[str]:
     local = "LOCAL " if migration.in_transaction else ""
     seconds = lock_wait.lock_timeout_seconds if local else lock_wait.wait_seconds
     settings = locks.SESSION | {"lock_timeout": locks.milliseconds(seconds)}
@@ -94,7 +95,7 @@ def _script_lines(migration: Migration, lock_wait: LockWait) -> Iterator[str]:
         if name != "transaction_timeout":  # before PostgreSQL 17 it would be an error
             yield f"SET {local}{name} = {value if name == 'search_path' else repr(value)};"
     yield migration.sql.rstrip("\n") + ("" if is_ended(migration.sql) else "\n;")
-    yield record.insert_text(migration) + ";"
+    yield record.insert_text(migration, table) + ";"
     if local:
         yield "COMMIT;"
     yield ""
@@ -102,7 +103,7 @@ def _script_lines(migration: Migration, lock_wait: LockWait) -> Iterator[str]:
 
 async def _ensure_record(run: Run) -> None:
     try:
-        await locks.retry_for_locks(run, "the table of applied migrations", lambda: record.ensure(run.conn))
+        await locks.retry_for_locks(run, "the table of applied migrations", lambda: record.ensure(run.conn, run.table))
     except asyncpg.PostgresError as error:
         raise MigrationError(f"the table of applied migrations cannot be made: {_postgres_message(error)}") from error
 
@@ -118,7 +119,7 @@ async def _apply(run: Run, migration: Migration) -> None:
     try:
         await locks.apply_session_settings(run.conn)
         if migration.in_transaction:
-            await locks.retry_for_locks(run, migration.name, lambda: _run_in_transaction(run.conn, migration))
+            await locks.retry_for_locks(run, migration.name, lambda: _run_in_transaction(run, migration))
         else:
             await _run_without_transaction(run, migration)
     except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
@@ -129,12 +130,12 @@ async def _apply(run: Run, migration: Migration) -> None:
         raise MigrationError(_failure(migration, error)) from error
 
 
-async def _run_in_transaction(conn: Connection, migration: Migration) -> None:
+async def _run_in_transaction(run: Run, migration: Migration) -> None:
     # Session settings of the file must not outlive a rolled-back attempt or leak into the next file: the rollback
     # undoes a SET, and the settings are applied again before the next file.
-    async with conn.transaction():
-        await conn.execute(_as_do_block(migration))
-        await record.insert(conn, migration)
+    async with run.conn.transaction():
+        await run.conn.execute(_as_do_block(migration))
+        await record.insert(run.conn, migration, run.table)
 
 
 def _as_do_block(migration: Migration) -> str:
@@ -160,7 +161,7 @@ async def _run_without_transaction(run: Run, migration: Migration) -> None:
     left = [name for name, bare in (await _invalid_indexes(run.conn)).items() if _mentions(migration, bare)]
     if left:
         raise MigrationError(f"{migration.name} is not applied" + _leftovers(migration, 0, left))
-    await record.insert(run.conn, migration)
+    await record.insert(run.conn, migration, run.table)
 
 
 async def _run_statement(run: Run, migration: Migration, statement: MigrationStatement) -> None:

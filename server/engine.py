@@ -89,6 +89,10 @@ class Engine:
             return self._rules.context_of(principal)
         return ANYBODY if principal is ANONYMOUS else Context(principal=principal)
 
+    def rights_of(self, principal: Principal) -> tuple[Any, ...]:
+        """Return what the rules ask a principal for. Raises what the functions of the rules raise."""
+        return () if self._rules is None else self._rules.rights_of(principal)
+
     def view_of(self, context: Context) -> View:
         """Return the declarations as the principal sees them."""
         return view_of(context, self.view)

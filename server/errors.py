@@ -118,6 +118,32 @@ class PreconditionRequired(RequestFault):
     """The resource is only written with If-Match."""
 
 
+IDEMPOTENCY_KEY = "Idempotency-Key"
+
+
+class KeyFault(RequestFault):
+    """The request cannot be carried out with its Idempotency-Key."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, header=IDEMPOTENCY_KEY)
+
+
+class InvalidIdempotencyKey(KeyFault):
+    """The Idempotency-Key is malformed, or there are several."""
+
+
+class KeyRequired(KeyFault):
+    """The server only accepts writes with an Idempotency-Key."""
+
+
+class KeyInProgress(KeyFault):
+    """A request with the same Idempotency-Key is being carried out."""
+
+
+class KeyMismatch(KeyFault):
+    """The Idempotency-Key belongs to another request."""
+
+
 class ReadOnlyServer(RequestFault):
     """The server does not accept writes."""
 
@@ -320,6 +346,10 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     InvalidTag: ErrorRow(400, "invalid_tag", "Invalid Tag"),
     PreconditionFailed: ErrorRow(412, "precondition_failed", "Precondition Failed"),
     PreconditionRequired: ErrorRow(428, "precondition_required", "Precondition Required"),
+    InvalidIdempotencyKey: ErrorRow(400, "invalid_idempotency_key", "Invalid Idempotency Key"),
+    KeyRequired: ErrorRow(400, "idempotency_key_required", "Idempotency Key Required"),
+    KeyInProgress: ErrorRow(409, "idempotency_in_progress", "Idempotency In Progress"),
+    KeyMismatch: ErrorRow(422, "idempotency_mismatch", "Idempotency Mismatch"),
     ReadOnlyServer: ErrorRow(403, "read_only", "Read-Only Server"),
     RouteNotFound: ErrorRow(404, "route_not_found", "Not Found"),
     query_errors.ResourceNotFound: ErrorRow(404, "resource_not_found", "Resource Not Found"),
@@ -446,7 +476,7 @@ def _code_of(title: str) -> str:
 def _headers(error: BaseException) -> list[tuple[str, str]]:
     if isinstance(error, MethodNotAllowed):
         return [("Allow", ", ".join(error.allow))]
-    if isinstance(error, (Unavailable, Overloaded, TooManyRequests, AuthUnavailable, AuditUnavailable)):
+    if isinstance(error, (Unavailable, Overloaded, TooManyRequests, AuthUnavailable, AuditUnavailable, KeyInProgress)):
         return [("Retry-After", str(RETRY_AFTER_SECONDS))]
     return []
 

@@ -120,6 +120,8 @@ class FieldRights(msgspec.Struct, frozen=True, eq=False):
 _Known = tuple[Access, tuple[Any, ...], tuple[PrincipalRead, ...]]
 """What is known of a principal: the access, the values of its context, and those of them that depend on the time."""
 
+_ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
+
 
 class Rules:
     """The rules of a catalog. Raises CatalogError for filters and values that do not fit the declarations.
@@ -166,9 +168,20 @@ class Rules:
             values = tuple(timely)
         return Context(access, values, principal)
 
+    def rights_of(self, principal: Principal) -> tuple[Any, ...]:
+        """Return what the rules ask a principal for, without the time: as long as it is the same, the principal may do
+        the same. Raises what the functions of the rules raise."""
+        values = list(self.context_of(principal).values)
+        for read in self._known[principal][2]:
+            _put(values, read, principal, _ANY_TIME)
+        return (*self._has(principal), *values)
+
+    def _has(self, principal: Principal) -> list[bool]:
+        return [has_principal(audience, principal) for audience in self._audiences]
+
     def _made(self, principal: Principal) -> _Known:
         """Ask the audiences, and read the values of the principal."""
-        has = tuple([has_principal(audience, principal) for audience in self._audiences])
+        has = tuple(self._has(principal))
         values, now = list(self._values), datetime.now(UTC)
         fits, timed = list[bool](), list[PrincipalRead]()
         for audience, read in self._reads:

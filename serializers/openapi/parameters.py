@@ -22,6 +22,13 @@ def _in_header(name: str, description: str, schema: JsonSchema, example: str) ->
     return {"name": name, "in": "header", "description": description, "schema": schema, "example": example}
 
 
+_KEY = _in_header(
+    "Idempotency-Key",
+    "A text of the client's own choice for one write. If the same request is sent again with it, it is not carried out "
+    "again, and has the same answer.",
+    {"type": "string", "pattern": r"^([!#-\[\]-~]{1,255}|\"[!#-\[\]-~]{1,255}\")$"},
+    "5b0ee0d2-6c1f-4d1c-b0a5-2f6a3a4f4f6e",
+)
 IN_HEADER: Schemas = {
     "If-Match": _in_header(
         "If-Match",
@@ -44,6 +51,8 @@ IN_HEADER: Schemas = {
         {"type": "string", "enum": ["tx=commit", "tx=rollback"]},
         "tx=commit",
     ),
+    "Idempotency-Key": _KEY,
+    "Idempotency-Key.required": _KEY | {"required": True},
 }
 """The headers of requests, by the names of their components."""
 

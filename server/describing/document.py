@@ -70,6 +70,7 @@ def describe(engine: Engine, context: Context, custom: Iterable[Mapping[str, Any
         has_bearer=settings.takes_tokens,
         is_read_only=settings.read_only,
         has_tries=settings.allow_rollback,
+        keys=settings.idempotency,
     )
     paths = _paths(engine, describer, custom)
     return _pruned(

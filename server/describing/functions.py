@@ -12,7 +12,7 @@ from serializers.openapi.api import Api, component, ref
 from serializers.openapi.attributes import written_schema
 from serializers.openapi.parameters import parameter_refs
 from server.describing.operations import Describer, Paths
-from server.describing.responses import DescribedOperation, response
+from server.describing.responses import response
 from server.routes import TABLE, Method, Shape
 
 _VALUE: JsonSchema = {
@@ -45,13 +45,13 @@ def _operation(function: Function, audiences: tuple[Audience, ...], api: Api, de
     if function.method == "GET":
         parameters += [_parameter(argument) for argument in function.arguments]
     else:
-        parameters += describer.preferences
+        parameters += describer.parameters_of_writes
         found["requestBody"] = _body(function)
     if parameters:
         found["parameters"] = parameters
     document = _VALUE if resource is None else ref(component(resource.type, "collection"))
-    described = DescribedOperation(row, has_id=False, is_open=describer.is_open and function.access is None)
-    headers = describer.applied if described.is_write else []
+    described = describer.described(row, has_id=False, is_open=function.access is None)
+    headers = describer.headers_of_writes if described.is_write else []
     found["responses"] = {"200": response(200, {MEDIA_TYPE: document}, headers)} | describer.refusals.of(described)
     is_readable = resource is None or (resource.type, "read") not in describer.refused
     return found | describer.security(has_public=ANYONE in audiences and is_readable)

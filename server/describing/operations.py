@@ -25,6 +25,8 @@ from serializers.openapi.documents import (
 )
 from serializers.openapi.parameters import id_parameter, parameter_refs
 from server.describing.responses import DescribedOperation, Refusals, response
+from server.errors import IDEMPOTENCY_KEY
+from server.http.idempotency import IDEMPOTENT_REPLAYED
 from server.http.negotiation import EXTENDED, MediaType
 from server.http.preferences import PREFER, PREFERENCE_APPLIED
 from server.routes import TABLE, WRITES, Method, Route, Shape, methods_of
@@ -79,8 +81,9 @@ OPERATIONS = frozenset(("get", "put", "post", "delete", "options", "head", "patc
 class Describer:
     """Describes the operations of an API. refused: the types and actions that need credentials. is_open: whether
     everybody may do everything. has_bearer: whether bearer tokens are credentials. is_read_only: whether the server
-    refuses all writes. has_tries: whether writes can be tried; preferences, applied: the parameters and the headers of
-    answers for that. bodies, answers, schemas: the components that the operations refer to."""
+    refuses all writes. has_tries: whether writes can be tried. keys: the setting `idempotency`. parameters_of_writes,
+    headers_of_writes: those that all writes have, and their answers. bodies, answers, schemas: the components that the
+    operations refer to."""
 
     def __init__(
         self,
@@ -91,14 +94,18 @@ class Describer:
         has_bearer: bool,
         is_read_only: bool,
         has_tries: bool,
+        keys: str,
     ) -> None:
         self.api = api
         self.is_open = is_open
         self.refused = refused
         self.has_bearer = has_bearer
         self.is_read_only = is_read_only
-        self.preferences = [ref(PREFER, "parameters")] if has_tries else []
-        self.applied = [PREFERENCE_APPLIED] if has_tries else []
+        self.takes_keys = keys != "off"
+        key = f"{IDEMPOTENCY_KEY}.required" if keys == "required" else IDEMPOTENCY_KEY
+        names = [PREFER] * has_tries + [key] * self.takes_keys
+        self.parameters_of_writes = [ref(name, "parameters") for name in names]
+        self.headers_of_writes = [PREFERENCE_APPLIED] * has_tries + [IDEMPOTENT_REPLAYED] * self.takes_keys
         self.bodies: Schemas = {}
         self.answers: Schemas = {}
         self.schemas: Schemas = {}
@@ -121,18 +128,25 @@ class Describer:
         [row] = TABLE[Shape.OPERATIONS]
         example = example_operations(self.api)
         results = {EXTENDED: ref(RESULTS)}
-        done = {"200": response(200, results, self.applied), "204": response(204, {}, self.applied)}
-        found = done | self.refusals.of(DescribedOperation(row, has_id=True, is_open=self.is_open, is_atomic=True))
+        done = {"200": response(200, results, self.headers_of_writes), "204": response(204, {}, self.headers_of_writes)}
+        found = done | self.refusals.of(self.described(row, has_id=True, is_atomic=True))
         body = {"schema": ref(ATOMIC)} | ({} if example is None else {"example": example})
         operation: JsonSchema = {
             "operationId": "operations",
             "summary": "Write several resources, all or none",
             "tags": ["operations"],
-            "parameters": self.preferences,
+            "parameters": self.parameters_of_writes,
             "requestBody": {"required": True, "content": {EXTENDED: body}},
             "responses": found,
         }
         return {path: {"post": operation | self.security(has_public=True)}}
+
+    def described(
+        self, row: Method, *, has_id: bool, is_open: bool = True, is_atomic: bool = False
+    ) -> DescribedOperation:
+        """Return what the errors of an operation depend on. is_open: whether everybody may use it, if everybody may do
+        everything."""
+        return DescribedOperation(row, has_id, self.is_open and is_open, self.takes_keys, is_atomic=is_atomic)
 
     def security(self, *, has_public: bool) -> JsonSchema:
         """Return which credentials an operation takes. has_public: whether it needs none."""
@@ -166,13 +180,13 @@ class Describer:
             found["description"] = relationship.description
         ids = [] if route.shape is Shape.COLLECTION else [ref(id_parameter(resource), "parameters")]
         parameters = ids + list(parameter_refs(row.accepts, shown, linkage))
-        parameters += self.preferences if row.name in WRITES else []
+        parameters += self.parameters_of_writes if row.name in WRITES else []
         parameters += [ref(one, "parameters") for one in _headers(row, subject, linkage)]
         if parameters:
             found["parameters"] = parameters
         if purpose.sends:
             found["requestBody"] = ref(self._body(purpose, subject, relationship), "requestBodies")
-        described = DescribedOperation(row, has_id=route.shape is not Shape.COLLECTION, is_open=self.is_open)
+        described = self.described(row, has_id=route.shape is not Shape.COLLECTION)
         found["responses"] = self._done(purpose, shown, row.answers[1:]) | self.refusals.of(described)
         return found | self.security(has_public=(subject.type, purpose.action) not in self.refused)
 
@@ -207,7 +221,7 @@ class Describer:
         document = ref(component(shown.type, purpose.answer)) if purpose.answer else ref(MESSAGE)
         headers = ["Location"] if status == 201 and "detail" in shown.methods else []
         headers += ["ETag"] if purpose.answer or purpose.sends else []
-        headers += self.applied if purpose.action != "read" else []
+        headers += self.headers_of_writes if purpose.action != "read" else []
         name = ".".join([name, *[one.name.rpartition("/")[2] for one in others]])
         content = {MEDIA_TYPE: document} | {one.name: {"type": "string"} for one in others}
         self.answers.setdefault(name, response(status, content, headers))

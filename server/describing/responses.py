@@ -34,6 +34,10 @@ HEADERS: Schemas = {
         "description": "`tx=rollback` if the request was only tried.",
         "schema": {"type": "string"},
     },
+    "Idempotent-Replayed": {
+        "description": "Whether an earlier request with the same key has done the write, and this is its answer.",
+        "schema": {"type": "string", "enum": ["true", "false"]},
+    },
     "Cache-Control": {"description": "Who may keep the answer, and for how long.", "schema": {"type": "string"}},
     "Server-Timing": {"description": "The time of each stage.", "schema": {"type": "string"}},
 }
@@ -47,13 +51,15 @@ _TITLES = {
 
 class DescribedOperation(msgspec.Struct, frozen=True):
     """What the errors of an operation depend on. row: its row of the route table. has_id: whether it names a resource
-    that may not exist. is_open: whether everybody may do everything. uses_database: whether it reads or writes rows.
+    that may not exist. is_open: whether everybody may do everything. takes_keys: whether the answers to writes with a
+    key are kept. uses_database: whether it reads or writes rows.
     is_atomic: whether it is that of atomic operations. Without the media type of the extension, its errors have another
     form."""
 
     row: Method
     has_id: bool
     is_open: bool
+    takes_keys: bool = False
     uses_database: bool = True
     is_atomic: bool = False
 
@@ -83,6 +89,10 @@ def _with_tags(operation: DescribedOperation) -> bool:
     return bool(operation.row.preconditions) or not operation.is_write
 
 
+def _with_key(operation: DescribedOperation) -> bool:
+    return operation.is_write and operation.takes_keys
+
+
 def _with_rules(operation: DescribedOperation) -> bool:
     return not operation.is_open
 
@@ -105,6 +115,7 @@ _WHEN: dict[type[Exception], Callable[[DescribedOperation], bool]] = {
     errors.ForeignOrigin: _on_write,
     errors.PreconditionUnsupported: _on_write,
     errors.PreferenceUnsupported: _on_write,
+    errors.KeyFault: _with_key,
     errors.PreconditionFailed: _with_match,
     errors.PreconditionRequired: _with_match,
     errors.InvalidTag: _with_tags,

@@ -43,13 +43,14 @@ def with_ids(targets: Sequence[Target], ids: Sequence[Any]) -> list[Target]:
     return [msgspec.structs.replace(target, id=str(row_id)) for target, row_id in zip(targets, ids, strict=True)]
 
 
-def record_written(handler: Handler, targets: Sequence[Target]) -> None:
-    """Record what a request has committed. Raises AuditFailed."""
-    if not record(handler, targets, DONE):
+def record_written(handler: Handler, targets: Sequence[Target], *, is_replayed: bool = False) -> None:
+    """Record what a request has committed. is_replayed: whether an earlier one did, whose answer is repeated. Raises
+    AuditFailed."""
+    if not record(handler, targets, DONE, is_replayed=is_replayed):
         raise AuditFailed("The write was done, but the audit log cannot be written.")
 
 
-def record(handler: Handler, targets: Sequence[Target], outcome: str) -> bool:
+def record(handler: Handler, targets: Sequence[Target], outcome: str, *, is_replayed: bool = False) -> bool:
     """Write a line for each resource. Return whether they are in the audit log."""
     audit, principal = handler.telemetry.audit, handler.sender.principal
     assert audit is not None
@@ -58,7 +59,7 @@ def record(handler: Handler, targets: Sequence[Target], outcome: str) -> bool:
     lines = [
         AuditLine(
             *(now, handler.request_id, subject, issuer, target.kind, target.type, target.id, outcome),
-            *(target.relationship, handler.is_tried),
+            *(target.relationship, handler.is_tried, is_replayed),
         )
         for target in targets
     ]

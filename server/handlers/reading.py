@@ -309,8 +309,8 @@ class ReadingHandler(Handler):
         """Send the document of the answer to a write that has been committed."""
         document = reply.document
         if isinstance(document, bytes):
-            if reply.has_tag:
-                self.set_header("ETag", entity_tag(reply.version, document))
+            if etag := reply.etag or (entity_tag(reply.version, document) if reply.has_tag else ""):
+                self.set_header("ETag", etag)
             self.finish_document(document, reply.status)
             return
         assert document is not None

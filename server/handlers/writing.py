@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -16,11 +17,26 @@ from serializers.decode import decode_resource_document, with_id
 from serializers.json_api import encode_identifier_document
 from serializers.links import quote_segment, resource_path
 from serializers.objects import Meta, MetaDocument
-from server.errors import AuditUnavailable, Conflict, OutcomeUnknown, PreconditionFailed, error_objects
+from serializers.tags import entity_tag
+from server.errors import (
+    IDEMPOTENCY_KEY,
+    AuditUnavailable,
+    BodyTooLarge,
+    Conflict,
+    ErrorAnswer,
+    KeyInProgress,
+    KeyMismatch,
+    KeyRequired,
+    OutcomeUnknown,
+    PreconditionFailed,
+    RequestFault,
+    error_objects,
+)
 from server.execution.execute import ReadResult
 from server.execution.pacing import run_steps
 from server.execution.versions import shown_version
 from server.execution.writes.answers import Nothing, ReadBack
+from server.execution.writes.keys import KeyClaim, KeyRefused
 from server.execution.writes.reply import Reply
 from server.execution.writes.writer import Around, Writer
 from server.handlers.auditing import (
@@ -33,16 +49,21 @@ from server.handlers.auditing import (
     record_written,
     with_ids,
 )
+from server.handlers.keyed import keyed_request
 from server.handlers.pipeline import MakePlan, Parse, Parsed, Planned, Result, run_stages
 from server.handlers.reading import ReadingHandler
+from server.http.idempotency import IDEMPOTENT_REPLAYED, sent_key
 from server.http.preconditions import IF_MATCH, IF_NONE_MATCH, sent_tags
-from server.http.preferences import PREFERENCE_APPLIED, ROLLBACK
+from server.http.preferences import PREFER, PREFERENCE_APPLIED, ROLLBACK
 from server.limits.running import ClientGone
 from server.observing.audit import AuditLog
+from server.observing.metrics import KEYED
 from server.postgres.database import Committed
 from server.preparing.reads import PreparedRead, ReadShape
 from server.preparing.writes import PreparedWrite, TypedWrite
 from server.routes import WRITES, Shape
+
+log = logging.getLogger("server")
 
 
 def message_document(message: str) -> bytes:
@@ -51,6 +72,12 @@ def message_document(message: str) -> bytes:
 
 
 DELETED = message_document("Object successfully deleted")
+
+
+@cache
+def warn_of_ignored_keys() -> None:
+    """Warn, once, that a key was sent and no answers are kept."""
+    log.warning("clients send an %s, and idempotency is off: their retries may write twice", IDEMPOTENCY_KEY)
 
 
 class AnsweredWrite(msgspec.Struct, frozen=True, eq=False):
@@ -67,6 +94,10 @@ class WritingHandler(ReadingHandler):
     around: Around | None = None
     committed: Committed | None = None
     _is_recorded = False
+    _is_replayed = False
+    _key: str | None = None
+    _fault: RequestFault | None = None
+    """What the request is refused for, if its key is new."""
     _reply: Reply | None = None
     _make_reply: Callable[[Any], Reply]
 
@@ -78,8 +109,48 @@ class WritingHandler(ReadingHandler):
         reply: Callable[[Planned, Result], Reply],
     ) -> None:
         """Answer a write. reply: makes the answer of what `execute` returns: before the commit, if `around` asks for
-        it."""
+        it. If an earlier request with the same key has done the write, its answer is repeated."""
+        if self._key is None or self.is_tried:
+            await self._run_write(parse, plan, execute, reply)
+            return
+        kept = await self._run_keyed(self._key, partial(self._run_write, parse, plan, execute, reply))
+        self.telemetry.meter.add(KEYED, "done" if kept is None else "replayed")
+        if kept is not None:
+            self._is_replayed = True
+            if self.audit is not None:
+                self.record_done(self.targets())
+            await self._send_reply(kept)
 
+    async def _run_keyed(self, key: str, run: Callable[[], Awaitable[None]]) -> Reply | None:
+        """Run a write with a key. Returns the kept answer if it was carried out before."""
+        settings = self.engine.settings
+        asked = await keyed_request(self, key)
+        self.around = claim = KeyClaim(asked, settings.idempotency_hours, settings.idempotency_max_bytes)
+        try:
+            if self._fault is not None:
+                raise self._fault
+            await run()
+        except (ApiError, KeyRefused) as error:
+            # A fault may have been found before the writes began, and the key comes first.
+            found = None if claim.is_held else await self._look_up(claim)
+            if found is not None:
+                return found
+            if isinstance(error, KeyRefused):
+                # The other request has ended meanwhile, and was rolled back.
+                raise KeyInProgress("A request with this key was being carried out: send it again.") from error
+            raise
+        return None
+
+    async def _look_up(self, claim: KeyClaim) -> Reply | None:
+        return await self.cancel_scope.run(claim.look_up(self.database.acting_as_server("write")))
+
+    async def _run_write(
+        self,
+        parse: Parse[Parsed],
+        plan: MakePlan[Parsed, Planned],
+        execute: Callable[[Planned], Awaitable[Result]],
+        reply: Callable[[Planned, Result], Reply],
+    ) -> None:
         async def write(planned: Planned) -> Result:
             if self.around is None:
                 return await execute(planned)
@@ -98,9 +169,11 @@ class WritingHandler(ReadingHandler):
     async def _reply_before_commit(self, result: Any) -> Reply:
         """Return the answer with all of its bytes."""
         reply = self._make_reply(result)
-        if not isinstance(reply.document, bytes | None):
-            reply = msgspec.structs.replace(reply, document=b"".join(await run_steps(reply.document)))
-        self._reply = reply
+        document = reply.document
+        if not isinstance(document, bytes | None):
+            document = b"".join(await run_steps(document))
+        etag = entity_tag(reply.version, document) if reply.has_tag and document is not None else ""
+        self._reply = reply = msgspec.structs.replace(reply, document=document, etag=etag)
         return reply
 
     async def _send_reply(self, reply: Reply) -> None:
@@ -109,6 +182,8 @@ class WritingHandler(ReadingHandler):
         if self.is_tried:
             self._headers[PREFERENCE_APPLIED] = ROLLBACK
             reply = msgspec.structs.replace(reply, location="", has_tag=False)
+        elif self._key is not None:
+            self._headers[IDEMPOTENT_REPLAYED] = "true" if self._is_replayed else "false"
         if reply.location:
             self._headers["Location"] = reply.location
         if reply.document is None:
@@ -140,6 +215,51 @@ class WritingHandler(ReadingHandler):
         """Find out who asks first, if the refusal is recorded. Raises like `prepare_identified`."""
         return super().refuse_method() if self.audit is None else self.prepare_identified()
 
+    def check_request(self) -> None:
+        """Make the checks of `Handler`. If the request has a key, its faults are raised when it is known that the key
+        is new. Raises KeyFault."""
+        settings, headers = self.engine.settings, self.request.headers
+        if self.method.name not in WRITES or not (settings.keeps_answers or IDEMPOTENCY_KEY in headers.by_name):
+            super().check_request()
+        elif not settings.keeps_answers:
+            warn_of_ignored_keys()
+            super().check_request()
+        else:
+            self._check_keyed_request()
+
+    def _check_keyed_request(self) -> None:
+        headers = self.request.headers
+        self._key = sent_key(headers)
+        # A request that may be a try has its other faults first: it needs no key, and no answer is kept for it.
+        may_be_tried = PREFER in headers.by_name
+        if self._key is None and not may_be_tried:
+            self._check_key()
+        try:
+            super().check_request()
+        except RequestFault as error:
+            if self._key is None or may_be_tried or isinstance(error, BodyTooLarge):
+                raise
+            release_frames(error)
+            self._fault = error
+        if not self.is_tried:
+            self._check_key()
+
+    def _check_key(self) -> None:
+        if self._key is None and self.engine.settings.idempotency == "required":
+            detail = f"Each write needs an {IDEMPOTENCY_KEY} here, such as a random UUID, and each retry has the same."
+            raise KeyRequired(detail)
+
+    def error_answer(self, error: BaseException) -> ErrorAnswer:
+        """Return the answer for an exception."""
+        if isinstance(error, KeyInProgress | KeyMismatch):
+            self.telemetry.meter.add(KEYED, "in_progress" if isinstance(error, KeyInProgress) else "mismatch")
+        elif isinstance(error, OutcomeUnknown) and self._key is not None:
+            error.detail = (
+                "It is not known whether the write was done. Send the request again with the same "
+                f"{IDEMPOTENCY_KEY}: it is carried out once."
+            )
+        return super().error_answer(error)
+
     def prepare_write(self) -> None:
         """Make the checks of writes. Raises AuditUnavailable if a write could not be recorded."""
         if self.telemetry.audit is not None:
@@ -160,7 +280,7 @@ class WritingHandler(ReadingHandler):
     def record_done(self, targets: Sequence[Target]) -> None:
         """Record what was committed. Raises AuditFailed."""
         self._is_recorded = True
-        record_written(self, targets)
+        record_written(self, targets, is_replayed=self._is_replayed)
 
     def record_failure(self, error: BaseException) -> None:
         """Record a write that was refused or has failed. Raises AuditUnavailable."""

@@ -15,7 +15,10 @@ from tornado.web import OutputTransform
 
 from server.http.negotiation import add_vary
 
-EXPOSED = "Location, ETag, Preference-Applied, X-Request-Id, Retry-After, Server-Timing, WWW-Authenticate"
+EXPOSED = (
+    "Location, ETag, Preference-Applied, Idempotent-Replayed, X-Request-Id, Retry-After, Server-Timing, "
+    "WWW-Authenticate"
+)
 METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
 MAX_AGE_SECONDS = 7200
 """How long a browser may cache the answer to a preflight. This is Chromium's maximum."""

@@ -33,7 +33,7 @@ log = logging.getLogger("server")
 class AuditLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """A line of the audit log. It has no attributes and no token. subject, issuer: None without credentials. type, id:
     None if the request was refused before they were known. outcome: `done`, or the code of the error. tried:
-    whether it was rolled back in the end."""
+    whether it was rolled back in the end. replayed: whether an earlier request with the same key has done it."""
 
     time: str
     request_id: str
@@ -45,6 +45,7 @@ class AuditLine(msgspec.Struct, frozen=True, omit_defaults=True):
     outcome: str
     relationship: str | None = None
     tried: bool = False
+    replayed: bool = False
 
 
 class AuditLog:

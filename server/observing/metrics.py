@@ -83,6 +83,8 @@ CONNECTIONS = _gauge("http_connections", "Connections of clients.")
 CLOSED = _counter("http_connections_closed_total", "Connections that the server closed of its own accord.", "reason")
 IN_FLIGHT = _gauge("http_requests_in_flight", "Requests that are being answered.")
 STAGE_SECONDS = _histogram("stage_duration_seconds", "Time of each stage of a request.", "route", "stage")
+KEYED = _counter("keyed_requests_total", "Writes with an Idempotency-Key, by what was done with the key.", "outcome")
+KEYS_REMOVED = _counter("idempotency_keys_removed_total", "Kept answers that were removed because they were old.")
 STREAMS = _counter("streams_total", "Answers that were begun as a stream.")
 STREAMS_RUNNING = _gauge("streams_running", "Answers that are being streamed.")
 
@@ -133,6 +135,8 @@ METRICS = (
     CLOSED,
     IN_FLIGHT,
     STAGE_SECONDS,
+    KEYED,
+    KEYS_REMOVED,
     STREAMS,
     STREAMS_RUNNING,
     POOL_MAX,

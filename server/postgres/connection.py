@@ -34,6 +34,9 @@ ahead of the statement is rolled back. Without BEGIN, PostgreSQL would log a war
 
 ROLLBACK = "ROLLBACK"
 
+COMMIT = "COMMIT;"
+"""As asyncpg's transactions send it."""
+
 
 class PostgresConnection(asyncpg.Connection):
     """A pooled connection. Our own statements leave no session state behind, so its release takes no round trip. After
@@ -80,13 +83,19 @@ class PostgresConnection(asyncpg.Connection):
         if self._pipelined:
             if query.startswith(ROLLBACK) and self._forget_pipelined(query):
                 return ROLLBACK
+            if query == COMMIT and self._pipelined[-1].values:
+                _, tag, _ = await self._execute(COMMIT, (), 0, None, return_status=True)
+                return self._check_commit(tag.decode())
             commands = await self._execute_pipelined()
         begin = time.perf_counter()
         status = await super().execute("".join([*[one.sql for one in commands], query]), **options)
         for one in commands:
             one.tag = ""
         self.statement_finished(query, begin)
-        if query == "COMMIT;" and status == ROLLBACK:
+        return self._check_commit(status) if query == COMMIT else status
+
+    def _check_commit(self, status: str) -> str:
+        if status == ROLLBACK:
             # asyncpg's transactions send this text. Only the command tag shows that PostgreSQL rolled back.
             raise RuntimeError("custom code went on after a failed statement: nothing was written")
         return status

@@ -27,6 +27,7 @@ from server.limits.balance import Balance
 from server.limits.per_worker import share
 from server.observing.shared_counters import SharedCounters
 from server.observing.telemetry import Telemetry
+from server.postgres.old_keys import remove_old_keys
 from server.postgres.opening import open_database
 from server.processes import memory
 from server.processes.listening import Listening
@@ -80,6 +81,8 @@ async def run_worker(
         telemetry.supervise("reports", partial(_send_heartbeats, context.reports)),
         *[telemetry.supervise(name, work) for name, work in authenticator.tasks],
     ]
+    if settings.keeps_answers and not settings.read_only:
+        tasks.append(telemetry.supervise("keys", partial(remove_old_keys, database, settings.idempotency_hours)))
     context.reports.ready()
     try:
         await stop.wait()

@@ -17,7 +17,6 @@ from typing import Annotated, Any, Literal, get_type_hints
 from msgspec import Meta
 
 from server.settings import checks
-from server.settings.access import AccessSettings
 from server.settings.groups import (
     CONNECTING,
     CONNECTIONS,
@@ -40,6 +39,7 @@ from server.settings.groups import (
     setting_of,
     shown,
 )
+from server.settings.retries import RetrySettings
 
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 PREDECESSOR_VARIABLE = PREFIX + "PREDECESSOR"
@@ -58,7 +58,7 @@ class SettingsError(StartError):
         self.faults = faults
 
 
-class Settings(AccessSettings, frozen=True, kw_only=True):
+class Settings(RetrySettings, frozen=True, kw_only=True):
     """Every setting of the server, with its default.
 
     `server.settings.loading.load` reads and checks the values. A value built directly (in tests) is not checked.

@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import asyncpg
+import msgspec
 
 import migrations
 from migrations import LockWait, Migration, Status
 from server.postgres.opening import open_alone
 from server.settings import Settings, StartError
-from server.settings.served import BUILT_IN, is_built_in
+from server.settings.served import BUILT_IN, built_in_hint, is_built_in
 from server.tools.console.progress import step
 
 # One statement, because another runner may create the record, and then the tables, between two. The tables of
@@ -25,13 +26,57 @@ from server.tools.console.progress import step
 _OTHER_TABLES = """
 SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE to_regclass('public.waterspout_migrations') IS NULL AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
-AND n.nspname <> 'information_schema' AND n.nspname NOT LIKE 'pg\\_%'
+AND n.nspname NOT IN ('information_schema', 'waterspout') AND n.nspname NOT LIKE 'pg\\_%'
 AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')
 ORDER BY 1
 """
 _SHOWN_TABLES = 5
 
+SERVER_SCHEMA = "waterspout"
+KEYS_TABLE = f"{SERVER_SCHEMA}.idempotency_keys"
+KEY_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
+_KEY_PRIVILEGES = f"""
+SELECT quote_ident(current_user), {
+    ",".join(
+        f"has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, '{name}')" for name in KEY_PRIVILEGES
+    )
+}
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = '{SERVER_SCHEMA}' AND c.relname = 'idempotency_keys'
+"""
+
 log = logging.getLogger("server")
+
+
+class MigrationSet(msgspec.Struct, frozen=True):
+    """Files that are applied together. table: in which it is recorded what was applied. prefix: before their names when
+    they are shown. hint: what to do if they are not those that the user means."""
+
+    files: tuple[Migration, ...]
+    table: str = migrations.TABLE
+    prefix: str = ""
+    hint: str = ""
+
+    def names(self, found: Sequence[Migration | migrations.Applied]) -> str:
+        """Return the names of migrations, separated by commas."""
+        return ", ".join(self.prefix + one.name for one in found)
+
+
+def known_migrations(settings: Settings) -> tuple[Migration, ...]:
+    """Return the migrations of the folder in the settings. Without a folder, return the built-in ones for the built-in
+    resources, and none for a user's own resources."""
+    if settings.migrations is not None:
+        return migrations.load(settings.migrations)
+    return migrations.load(migrations.BUILT_IN) if is_built_in(settings) else ()
+
+
+def migration_sets(settings: Settings) -> tuple[MigrationSet, ...]:
+    """Return all migrations of a server with these settings."""
+    hint = "" if settings.migrations is not None else built_in_hint(settings)
+    own = MigrationSet(known_migrations(settings), hint=hint)
+    if not settings.keeps_answers:
+        return (own,)
+    return own, MigrationSet(migrations.load(migrations.SERVER), migrations.SERVER_TABLE, f"{SERVER_SCHEMA}/")
 
 
 def lock_wait(settings: Settings) -> LockWait:
@@ -50,25 +95,25 @@ def refuse_pooler(settings: Settings) -> None:
 
 
 async def apply(
-    connection: asyncpg.Connection[Any],
-    url: str,
-    settings: Settings,
-    files: Sequence[Migration],
-    say: Callable[[str], None],
+    connection: asyncpg.Connection[Any], url: str, settings: Settings, say: Callable[[str], None]
 ) -> tuple[Migration, ...]:
     """Apply the pending migrations and return them. Raises StartError, MigrationError."""
     await _refuse_other_tables(connection, settings)
-    if settings.pooler != "none" and (await migrations.status(connection, files)).pending:
-        refuse_pooler(settings)
-    with step("applying migrations") as show:
-        return await migrations.up(
-            connection,
-            files,
-            say=say,
-            begin=lambda name: show(f"applying {name}"),
-            lock_wait=lock_wait(settings),
-            connect=lambda: open_alone(url, settings),
-        )
+    applied: tuple[Migration, ...] = ()
+    for one in migration_sets(settings):
+        if settings.pooler != "none" and (await migrations.status(connection, one.files, one.table)).pending:
+            refuse_pooler(settings)
+        with step("applying migrations") as show:
+            applied += await migrations.up(
+                connection,
+                one.files,
+                say=say,
+                begin=lambda name, show=show: show(f"applying {name}"),  # type: ignore[misc]  # the default binds it
+                lock_wait=lock_wait(settings),
+                connect=lambda: open_alone(url, settings),
+                table=one.table,
+            )
+    return applied
 
 
 async def _refuse_other_tables(connection: asyncpg.Connection[Any], settings: Settings) -> None:
@@ -87,16 +132,17 @@ async def _refuse_other_tables(connection: asyncpg.Connection[Any], settings: Se
         )
 
 
-def check_schema_status(state: Status, files: Sequence[Migration], hint: str = "") -> None:
-    """Refuse a schema that this server cannot use, and warn of one that is ahead. hint: what to do if the files are not
-    those that the user means. Raises StartError with the names of the files."""
+def check_schema_status(state: Status, known: MigrationSet) -> None:
+    """Refuse a schema that this server cannot use, and warn of one that is ahead. Raises StartError with the names of
+    the files."""
+    hint, names = known.hint, known.names
     if state.pending:
         behind = f"the schema is behind: {names(state.pending)} not applied"
         advice = "run `waterspout migrate up`, or add --migrate"
         raise StartError(
             f"{behind}\n{hint} For these in an empty database, {advice}." if hint else f"{behind}; {advice}"
         )
-    if not files:
+    if not known.files:
         # Without migrations of its own, the server does not know how far the schema should be.
         return
     if state.breaking:
@@ -108,6 +154,19 @@ def check_schema_status(state: Status, files: Sequence[Migration], hint: str = "
         log.warning("the schema is ahead of this server: %s", names(state.ahead))
 
 
-def names(found: Sequence[Migration | migrations.Applied]) -> str:
-    """Return the names of migrations, separated by commas."""
-    return ", ".join(one.name for one in found)
+async def key_faults(connection: asyncpg.Connection[Any], settings: Settings) -> tuple[str, ...]:
+    """Return what the role of the server may not do with the table of kept answers, if it needs it."""
+    if not settings.keeps_answers:
+        return ()
+    found = await connection.fetchrow(_KEY_PRIVILEGES)
+    if found is None:
+        return (f"idempotency is {settings.idempotency}, and the table {KEYS_TABLE} is missing: it was dropped",)
+    role, *has = found
+    lacking = [name for name, is_granted in zip(KEY_PRIVILEGES, has, strict=True) if not is_granted]
+    if not lacking:
+        return ()
+    return (
+        f"idempotency is {settings.idempotency}, and the role {role} lacks {', '.join(lacking)} on "
+        f"{KEYS_TABLE}: GRANT USAGE ON SCHEMA {SERVER_SCHEMA} TO {role}; "
+        f"GRANT {', '.join(KEY_PRIVILEGES)} ON {KEYS_TABLE} TO {role};",
+    )

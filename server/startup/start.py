@@ -30,7 +30,7 @@ from server.resources.demo import load_demo
 from server.schema.fault import shown
 from server.schema.live_schema import LiveSchema, read_live_schema
 from server.settings import Settings, StartError
-from server.settings.served import built_in_hint, is_built_in, misfit
+from server.settings.served import is_built_in, misfit
 from server.startup import migrating
 from server.startup.declarations import Declarations, check_file, extend_python_path, load_declarations
 from server.startup.unreachable import unreachable
@@ -95,14 +95,6 @@ def _inspected(settings: Settings) -> Declarations:
     return asyncio.run(read())
 
 
-def known_migrations(settings: Settings) -> tuple[migrations.Migration, ...]:
-    """Return the migrations of the folder in the settings. Without a folder, return the built-in ones for the built-in
-    resources, and none for a user's own resources."""
-    if settings.migrations is not None:
-        return migrations.load(settings.migrations)
-    return migrations.load(migrations.BUILT_IN) if is_built_in(settings) else ()
-
-
 def open_database_url(settings: Settings, cleanup: ExitStack) -> tuple[str, Supervise | None]:
     """Return the URL of the database in the settings. Without one, start the embedded database, and return its URL and
     the function that supervises it. Raises StartError."""
@@ -159,11 +151,12 @@ async def prepare_database(
             await _log_session(connection)
         if (fault := await check_temp_file_limit(connection, settings)) is not None:
             log.warning("%s", fault)
-        found = known_migrations(settings)
         if not is_reload and (settings.database_url is None or settings.migrate):
-            await migrating.apply(connection, url, settings, found, say)
-        state = await migrations.status(connection, found)
-        migrating.check_schema_status(state, found, "" if settings.migrations is not None else built_in_hint(settings))
+            await migrating.apply(connection, url, settings, say)
+        for one in migrating.migration_sets(settings):
+            migrating.check_schema_status(await migrations.status(connection, one.files, one.table), one)
+        if faults := await migrating.key_faults(connection, settings):
+            raise StartError("\n".join(faults))
         with step("comparing the declarations with the database"):
             schema = await compare(connection, settings, declared)
         if schema.faults:

@@ -37,7 +37,7 @@ from server.settings import Settings, SettingsError, StartError
 from server.settings.served import BUILT_IN, built_in_hint, is_built_in, misfit
 from server.startup import migrating
 from server.startup.access_table import OPEN, AccessRow, access_rows, closed_line, closed_types
-from server.startup.start import compare, connected, declarations, known_migrations, prepare_database, say
+from server.startup.start import compare, connected, declarations, prepare_database, say
 from server.tools.advising import index_advisor
 from server.tools.advising.index_advisor import Suggestion
 from server.tools.console.commands import print_error
@@ -55,13 +55,17 @@ def migrate_up(settings: Settings, *, dry_run: bool = False) -> None:
     configure_logging(settings)
     if not dry_run:
         migrating.refuse_pooler(settings)
-    files = known_migrations(settings)
+    wait = migrating.lock_wait(settings)
 
     async def work(connection: Connection, url: str) -> None:
         if dry_run:
-            script = await migrations.script(connection, files, lock_wait=migrating.lock_wait(settings))
+            scripts = [
+                await migrations.script(connection, one.files, lock_wait=wait, table=one.table)
+                for one in migrating.migration_sets(settings)
+            ]
+            script = "\n".join(filter(None, scripts))
             print(script or "-- nothing to apply", end="" if script else "\n")
-        elif not await migrating.apply(connection, url, settings, files, say):
+        elif not await migrating.apply(connection, url, settings, say):
             print("nothing to apply")
 
     _with_connection(settings, work, creates=not dry_run)
@@ -69,34 +73,44 @@ def migrate_up(settings: Settings, *, dry_run: bool = False) -> None:
 
 def migrate_status(settings: Settings, *, check: bool = False) -> int:
     """List the migrations. check: the exit code is 1 if a file is pending."""
-    files = known_migrations(settings)
+    sets = migrating.migration_sets(settings)
 
     async def work(connection: Connection, _: str) -> int:
-        state = await migrations.status(connection, files)
-        for migration in state.applied:
-            print(f"applied  {migration.name}")
-        for migration in state.pending:
-            print(f"pending  {migration.name}")
-        for row in state.ahead:
-            print(f"ahead    {row.name}" + (" (breaks older servers)" if row.breaks_older_servers else ""))
-        return int(check and bool(state.pending))
+        is_pending = False
+        for one in sets:
+            state = await migrations.status(connection, one.files, one.table)
+            for migration in state.applied:
+                print(f"applied  {one.prefix}{migration.name}")
+            for migration in state.pending:
+                print(f"pending  {one.prefix}{migration.name}")
+            for row in state.ahead:
+                breaks = " (breaks older servers)" if row.breaks_older_servers else ""
+                print(f"ahead    {one.prefix}{row.name}{breaks}")
+            is_pending |= bool(state.pending)
+        return int(check and is_pending)
 
     return _with_connection(settings, work)
 
 
 def migrate_verify(settings: Settings) -> int:
     """Compare the applied migrations with the folder. Prints a line for each difference. Then the exit code is 1."""
-    files = known_migrations(settings)
+    sets = migrating.migration_sets(settings)
 
     async def work(connection: Connection, _: str) -> int:
-        faults = await migrations.verify(connection, files)
-        if not faults:
-            state = await migrations.status(connection, files)
-            faults = tuple(f"{row.name} was applied to this database and is not in the folder" for row in state.ahead)
+        faults, applied, known = list[str](), 0, 0
+        for one in sets:
+            of_set = await migrations.verify(connection, one.files, one.table)
+            if not of_set:
+                state = await migrations.status(connection, one.files, one.table)
+                applied, known = applied + len(state.applied), known + len(one.files)
+                of_set = tuple(
+                    f"{row.name} was applied to this database and is not in the folder" for row in state.ahead
+                )
+            faults += [f"{one.prefix}{fault}" for fault in of_set]
         for fault in faults:
             print(fault)
         if not faults:
-            print(f"{_counted(len(state.applied), 'applied file')} of {len(files)} as on disk")
+            print(f"{_counted(applied, 'applied file')} of {known} as on disk")
         return int(bool(faults))
 
     return _with_connection(settings, work)
@@ -139,10 +153,16 @@ def check(settings: Settings, *, as_json: bool = False) -> int:
     catalog, is_authenticated = declared.catalog, has_authentication(settings, declared.authenticate)
     access = access_rows(catalog, is_authenticated=is_authenticated)
     closed = closed_types(catalog, is_authenticated=is_authenticated)
-    files = known_migrations(settings)
+    sets = migrating.migration_sets(settings)
 
     async def work(connection: Connection, _: str) -> tuple[CheckReport, Sequence[Fault]]:
-        pending = tuple(migration.name for migration in (await migrations.status(connection, files)).pending)
+        pending = tuple(
+            [
+                one.prefix + migration.name
+                for one in sets
+                for migration in (await migrations.status(connection, one.files, one.table)).pending
+            ]
+        )
         with step("comparing the declarations with the database") as show:
             schema = await compare(connection, settings, declared)
             # With row_security, the server's own role need not be able to read the tables.
@@ -150,6 +170,8 @@ def check(settings: Settings, *, as_json: bool = False) -> int:
             faults = tuple(map(str, schema.faults)) or await check_id_rows(connection, unenforced, show)
             if schema.catalog is not None and not settings.has_row_security:
                 faults += await check_versions(connection, schema.catalog, show)
+            if not pending:
+                faults += await migrating.key_faults(connection, settings)
             warnings = schema.warnings
             if not faults and not settings.has_row_security:
                 warnings += await warn_of_ids(connection, catalog, show)
@@ -344,8 +366,8 @@ def restore(settings: Settings, file: str) -> None:
     """Fill an empty embedded database from a dump whose migrations this server knows."""
     _refuse_url(settings, "pg_restore --no-owner --dbname URL FILE")
     configure_logging(settings)
-    files, path = known_migrations(settings), Path(file)
-    pending = _check_dump(path, files)
+    known, path = migrating.migration_sets(settings)[0], Path(file)
+    pending = _check_dump(path, known)
 
     async def work(connection: Connection, url: str) -> None:
         await dumps.check_empty(connection)
@@ -357,17 +379,17 @@ def restore(settings: Settings, file: str) -> None:
     _with_connection(settings, work, creates=True)
     print(f"restored {path}")
     if pending:
-        print(f"its schema is behind: the next serve, or migrate up, applies {migrating.names(pending)}")
+        print(f"its schema is behind: the next serve, or migrate up, applies {known.names(pending)}")
 
 
-def _check_dump(path: Path, files: Sequence[Migration]) -> tuple[Migration, ...]:
+def _check_dump(path: Path, known: migrating.MigrationSet) -> tuple[Migration, ...]:
     """Check the migrations in a dump. Return those that must be applied after a restore. Raises StartError,
     MigrationError."""
     record = dumps.applied_migrations(path)
-    if files and not record:
+    if known.files and not record:
         raise StartError(f"{path} has no record of migrations: it is of another schema than this server's")
-    state = migrations.compare(files, record)
-    migrating.check_schema_status(dataclasses.replace(state, pending=()), files)
+    state = migrations.compare(known.files, record)
+    migrating.check_schema_status(dataclasses.replace(state, pending=()), known)
     return state.pending
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.http.test_retrying import client_of_the_page
 from tests.ready import announced_address
 
 HERE = Path(__file__).parent
@@ -43,7 +44,17 @@ def server() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="waterspout-clients-") as folder:
         # If root runs the tests, PostgreSQL runs as another user, who needs access.
         Path(folder).chmod(0o755)
-        flags = ("--demo", "--port", "0", "--data-dir", f"{folder}/data", "--log-level", "warning")
+        flags = (
+            "--demo",
+            "--port",
+            "0",
+            "--data-dir",
+            f"{folder}/data",
+            "--log-level",
+            "warning",
+            "--idempotency",
+            "on",
+        )
         command = (Path(sys.executable).with_name("waterspout"), "serve", *flags)
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
@@ -79,3 +90,10 @@ def test_a_client_of_node(node: str, server: str, arguments: tuple[str | Path, .
 @pytest.mark.parametrize("module", PYTHON_CLIENTS.values(), ids=PYTHON_CLIENTS)
 def test_a_client_of_python(server: str, module: str) -> None:
     passes(sys.executable, "-m", module, server)
+
+
+def test_the_client_that_retries(node: str, server: str, tmp_path: Path) -> None:
+    """That of docs/retrying.md, through a proxy that breaks connections."""
+    module = tmp_path / "client.mjs"
+    module.write_text(client_of_the_page("javascript"))
+    passes(node, HERE / "retry.mjs", module, server)

@@ -46,6 +46,24 @@ const { data: changed } = await api.PATCH("/computers/{id}", {
   body: { data: { type: "computer", id, attributes: { serial: "S1" } } },
 });
 assert.equal(changed?.data.attributes?.serial, "S1");
+
+// An update with the version that was read, sent twice with the same key. The second one changes nothing.
+const { response: read } = await api.GET("/computers/{id}", path);
+const header = { "If-Match": read.headers.get("ETag") ?? "", "Idempotency-Key": crypto.randomUUID() };
+const keyed = {
+  params: { path: { id }, header },
+  body: { data: { type: "computer" as const, id, attributes: { serial: "S2" } } },
+};
+const { response: first } = await api.PATCH("/computers/{id}", keyed);
+const { data: repeated, response: again } = await api.PATCH("/computers/{id}", keyed);
+assert.deepEqual([first, again].map((one) => one.headers.get("Idempotent-Replayed")), ["false", "true"]);
+assert.equal(repeated?.data.attributes?.serial, "S2");
+const { error: late } = await api.PATCH("/computers/{id}", {
+  ...keyed,
+  params: { path: { id }, header: { "If-Match": header["If-Match"] } },
+});
+assert.equal(late?.errors[0]?.code, "precondition_failed");
+
 const { error } = await api.GET("/computers/{id}", { params: { path: { id: "0" } } });
 assert.equal(error?.errors[0]?.code, "resource_not_found");
 const { response: deleted } = await api.DELETE("/computers/{id}", path);

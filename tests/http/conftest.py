@@ -22,6 +22,7 @@ from tornado.httputil import HTTPHeaders
 from tornado.ioloop import IOLoop
 from tornado.netutil import bind_sockets
 
+import migrations
 from querybuild.declarations.catalog import Catalog
 from server.app import Routes, make_app, make_server
 from server.authentication.authenticator import Authenticator, Custom
@@ -179,6 +180,15 @@ async def live_schema(url: str, settings: Settings, catalog: Catalog) -> LiveSch
     return _SCHEMAS[key]
 
 
+async def create_server_tables(url: str) -> None:
+    """Apply the migrations of the server itself."""
+    connection = await asyncpg.connect(url)
+    try:
+        await migrations.up(connection, migrations.load(migrations.SERVER), table=migrations.SERVER_TABLE)
+    finally:
+        await connection.close()
+
+
 class Servers:
     """The servers of one test, started and stopped in its event loop."""
 
@@ -196,6 +206,8 @@ class Servers:
     ) -> Api:
         """Start a server. authenticate: the function AUTHENTICATE. The other keywords are settings."""
         chosen = Settings(**({"acquire_timeout_seconds": 30.0} | settings))
+        if chosen.keeps_answers:
+            await create_server_tables(url)
         schema = await live_schema(url, chosen, catalog)
         assert not schema.faults, schema.faults
         depends = schema.plans_depend_on_role

@@ -67,6 +67,7 @@ PAGES = (
     "docs/writing.md",
     "docs/operations.md",
     "docs/versions.md",
+    "docs/retrying.md",
     "docs/observing.md",
 )
 DECLARATIONS = "docs/resources.md"

@@ -10,11 +10,12 @@ from serializers.encode import Document
 class Reply(msgspec.Struct, frozen=True):
     """An answer to a write. document: None for an answer without one. location: the URL of a new resource. media_type:
     if it is not the usual one. has_tag: whether the document shows one resource or linkage. version: that of what it
-    shows."""
+    shows. etag: the tag of the document, if it is known already."""
 
     status: int
     document: Document | None = None
     location: str = ""
     media_type: str = ""
+    etag: str = ""
     has_tag: bool = False
     version: str | None = None

@@ -33,6 +33,7 @@ from server.execution.writes.transaction import NotAllWritten, Transaction
 from server.postgres.connection import PostgresConnection, SendCheck, Work, forget_pipelined
 from server.postgres.database import Committed, Database
 from server.postgres.driver_errors import VIOLATED, PostgresMessage
+from server.postgres.row_security.connection import set_role
 from server.preparing.writes import PreparedRows, PreparedWrite
 
 log = logging.getLogger("server")
@@ -54,10 +55,15 @@ class Client(Protocol):
 
 
 class Around(Protocol):
-    """What belongs to a request besides its writes, in their transaction."""
+    """What belongs to a request besides its writes, in their transaction. With `row_security` it runs with the server's
+    own role."""
 
     async def begin(self, connection: PostgresConnection) -> None:
-        """Run before the first write. What this raises ends the transaction."""
+        """Run before the first write. What this raises ends the transaction. Its statements may be sent with those of
+        the write."""
+
+    def refused(self) -> Exception | None:
+        """Return the error if a statement of `begin` was refused, whatever the write has raised for it."""
 
     async def end(self, connection: PostgresConnection, reply: Reply) -> None:
         """Run after the last write, before the commit. reply: what the request is answered with. The same as for
@@ -103,15 +109,25 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         return done[0]
 
     def _surrounded(self, work: Work[Result]) -> Work[Result]:
-        around, reply = self.around, self.reply
+        around, reply, role = self.around, self.reply, self.database.role
         if around is None:
             return work
 
         async def run(connection: PostgresConnection) -> Result:
             assert reply is not None
-            await around.begin(connection)
-            result = await work(connection)
-            await around.end(connection, await reply(result))
+            try:
+                await set_role(connection, role, is_servers=True)
+                await around.begin(connection)
+                await set_role(connection, role, is_servers=False)
+                result = await work(connection)
+                made = await reply(result)
+                await set_role(connection, role, is_servers=True)
+                await around.end(connection, made)
+                await set_role(connection, role, is_servers=False)
+            except Exception as error:
+                if (refused := around.refused()) is None:
+                    raise
+                raise_as(refused, error)
             return result
 
         return run

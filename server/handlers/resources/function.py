@@ -55,7 +55,6 @@ class FunctionHandler(WritingHandler):
             await run_stages(self, self._parse_parameters, self._plan_value, self._read_value, self._encode_value)
 
     async def post(self) -> None:
-        self._check_access()
         if self.function.returns:
             await self.answer_write(self._parse_body, self._plan_call, self._write_rows, self._reply_rows)
         else:
@@ -89,6 +88,7 @@ class FunctionHandler(WritingHandler):
         return read_parameters(self.function, pairs, self.engine.limits.max_json_depth, errors)
 
     def _parse_body(self, errors: list[ApiError]) -> SentCall:
+        self._check_access()
         meta = decode_meta(self.received.take(), errors, self.engine.limits)
         if meta is None:
             return SentCall(Call(self.function), ())

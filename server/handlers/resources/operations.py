@@ -39,7 +39,7 @@ from serializers.operations import (
     uniform_adds,
 )
 from serializers.pointers import member_pointer
-from server.errors import ErrorAnswer, Overload, error_objects
+from server.errors import ErrorAnswer, KeyFault, Overload, error_objects
 from server.execution.writes.answers import Objects, set_pointer
 from server.execution.writes.batches import MAX_CREATES
 from server.execution.writes.reply import Reply
@@ -168,7 +168,7 @@ class OperationsHandler(WritingHandler):
         """Return the answer for an exception. Without the extension, errors of the client have the form of
         service.md."""
         made = super().error_answer(error)
-        if made.status >= 500 or isinstance(error, Overload) or self._operations is None:
+        if made.status >= 500 or isinstance(error, Overload | KeyFault) or self._operations is None:
             return made
         if self._is_extended:
             return msgspec.structs.replace(made, headers=(*made.headers, ("Content-Type", EXTENDED)))

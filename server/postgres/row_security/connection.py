@@ -19,7 +19,7 @@ from asyncpg import exceptions as pg
 from server.errors import causes
 from server.postgres.connection import PostgresConnection
 from server.postgres.pooler import PooledConnection
-from server.postgres.row_security.roles import SET_ROLE, RequestRole
+from server.postgres.row_security.roles import NO_ROLE, SET_ROLE, RequestRole
 from server.postgres.wire.pipeline import PipelinedStatement, execute_messages, parse_message
 
 Executor = Callable[[Any, Any], Awaitable[Any]]
@@ -117,3 +117,10 @@ def check_role(statement: PipelinedStatement | None, role: RequestRole, error: B
     """Raise RoleRefused if the statement that sets the role has caused this error."""
     if statement is not None and statement.is_refused and any(isinstance(one, _REFUSED) for one in causes(error)):
         raise RoleRefused(f"the role {role.name} cannot be set") from error
+
+
+async def set_role(connection: PostgresConnection, role: RequestRole | None, *, is_servers: bool) -> None:
+    """Have the next statements of a transaction run with the server's own role, or with that of the request again.
+    role: that of the request; None if it is the server's."""
+    if role is not None:
+        await connection.pipeline(SET_ROLE, (NO_ROLE if is_servers else role.name, role.claims))

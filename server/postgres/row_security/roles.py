@@ -26,6 +26,9 @@ Result = TypeVar("Result")
 SET_ROLE = "SELECT pg_catalog.set_config('role',$1,true),pg_catalog.set_config('request.jwt.claims',$2,true)"
 """Like SET LOCAL ROLE, until the end of the transaction."""
 
+NO_ROLE = "none"
+"""With SET_ROLE: the role of the session."""
+
 ROLE_CLAIM, SUBJECT_CLAIM = "role", "sub"
 _REFUSED = "The database does not allow this."
 _UNFIT = "The policies of the database cannot be applied to these credentials."

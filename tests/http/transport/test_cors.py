@@ -17,7 +17,10 @@ __all__ = ["small_batches"]
 
 PAGE = "https://app.example.org"
 OTHER = "https://other.example.org"
-EXPOSED = "Location, ETag, Preference-Applied, X-Request-Id, Retry-After, Server-Timing, WWW-Authenticate"
+EXPOSED = (
+    "Location, ETag, Preference-Applied, Idempotent-Replayed, X-Request-Id, Retry-After, Server-Timing, "
+    "WWW-Authenticate"
+)
 METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
 NAMES = {"Vary", "Access-Control-Allow-Origin", "Access-Control-Expose-Headers", "Access-Control-Allow-Methods"}
 NAMES |= {"Access-Control-Allow-Headers", "Access-Control-Max-Age", "Access-Control-Allow-Credentials"}

@@ -47,6 +47,9 @@ class Recorded:
     async def begin(self, connection: PostgresConnection) -> None:
         await self._write(connection, "begin")
 
+    def refused(self) -> Exception | None:
+        return None
+
     async def end(self, connection: PostgresConnection, reply: Reply) -> None:
         self.replies.append(reply)
         await self._write(connection, "end")

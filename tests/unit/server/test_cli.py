@@ -203,6 +203,7 @@ def test_help_of_a_group() -> None:
 def test_database_commands_only_have_settings_of_the_database(name: str) -> None:
     help = invoke(*COMMANDS[name][0], "--help").stdout
     assert [s.name for s in SETTINGS if f"  {s.flag} " in help] == [
+        "idempotency",
         *("database_url", "data_dir", "migrations", "resources", "inspect", "hints", "view_seconds", "python_path"),
         *("migration_lock_timeout_seconds", "migration_wait_seconds"),
         *("connect_timeout_seconds", "network_timeout_seconds", "pooler"),

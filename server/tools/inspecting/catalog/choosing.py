@@ -54,6 +54,9 @@ MIGRATION_TABLES = frozenset(
 """Tables in which tools keep what they have applied, in lower case."""
 
 
+SERVER_SCHEMA = "waterspout"
+"""The schema of the server's own tables."""
+
 _WILDCARDS = frozenset("*?[")
 
 
@@ -105,6 +108,8 @@ class Choice(msgspec.Struct, frozen=True):
             return LeftOut(full_name, kind="extension table")
         if name.lower() in MIGRATION_TABLES:
             return LeftOut(full_name, kind="migration table")
+        if schema == SERVER_SCHEMA:
+            return LeftOut(full_name, kind="server table")
         if row["parted"]:
             return LeftOut(full_name, kind="child table")
         if row["has_no_handler"]:
