@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import asyncpg
@@ -70,9 +72,9 @@ async def soak(folder: Path, seconds: float, connections: int, chance: random.Ra
         network = Network(cluster.port)
         await network.open()
         url = cluster.url(DATABASE).replace(f":{cluster.port}/", f":{network.port}/")
-        async with _served(url, folder) as (pid, port):
-            faults = Faults(cluster, network, pid)
-            with _clients(folder, port, connections) as told:
+        async with _served(url, folder) as (pid, port), SecondServer(url, folder) as second:
+            faults = Faults(cluster, network, pid, second.kill)
+            async with _clients(folder, [port, second.port], connections) as told:
                 growth = await _fail(faults, port, seconds, chance)
         await network.close()
         rows = await cluster.run("SELECT id::text, name, serial FROM computers", database=DATABASE)
@@ -86,6 +88,7 @@ async def _fill(cluster: Cluster) -> None:
     connection = await asyncpg.connect(cluster.url(DATABASE))
     try:
         await migrations.up(connection, migrations.load(migrations.BUILT_IN))
+        await migrations.up(connection, migrations.load(migrations.SERVER), table=migrations.SERVER_TABLE)
         await connection.execute(ROWS)
         await connection.execute("ANALYZE")
     finally:
@@ -95,30 +98,72 @@ async def _fill(cluster: Cluster) -> None:
 @asynccontextmanager
 async def _served(url: str, folder: Path) -> AsyncIterator[tuple[int, int]]:
     """Yield the process id and the port of a server with the default settings, started as an operator starts it."""
-    command = ["-m", "server", "serve", "--port", "0", "--workers", str(WORKERS), "--log-level", "error"]
-    with (folder / "server.log").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, *command, "--database-url", url, stdout=subprocess.PIPE, stderr=log
-        )
-    assert process.stdout is not None
+    process = await _start(url, folder / "server.log", WORKERS)
     try:
-        line = (await process.stdout.readline()).decode()
-        address = address_in([line])
-        assert address is not None, (folder / "server.log").read_text()
-        yield process.pid, port_of(address)
+        yield process.pid, await _port(process)
     finally:
         process.terminate()
         await asyncio.wait_for(process.wait(), 60)
         click.echo((folder / "server.log").read_text()[-20_000:], err=True)
 
 
-@contextmanager
-def _clients(folder: Path, port: int, connections: int) -> Iterator[list[Account]]:
+async def _start(url: str, log_path: Path, workers: int, port: int = 0) -> asyncio.subprocess.Process:
+    command = ["-m", "server", "serve", "--port", str(port), "--workers", str(workers), "--log-level", "error"]
+    with log_path.open("ab") as log:
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, *command, "--idempotency", "on", "--database-url", url),
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+async def _port(process: asyncio.subprocess.Process) -> int:
+    assert process.stdout is not None
+    address = address_in([(await process.stdout.readline()).decode()])
+    assert address is not None
+    return port_of(address)
+
+
+class SecondServer:
+    """Another server on the same database, which is killed with all of its processes and started again."""
+
+    port = 0
+    _process: asyncio.subprocess.Process
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self._url = url
+        self._log = folder / "second.log"
+
+    async def __aenter__(self) -> SecondServer:
+        self._process = await _start(self._url, self._log, 1, self.port)
+        self.port = await _port(self._process)
+        return self
+
+    async def kill(self) -> None:
+        """Kill it, and start it again. If the database is away, it is tried again."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        await self._process.wait()
+        while True:
+            try:
+                await self.__aenter__()
+                return
+            except AssertionError:
+                await asyncio.sleep(PAUSE_SECONDS[0])
+
+    async def __aexit__(self, *_: object) -> None:
+        os.killpg(self._process.pid, signal.SIGTERM)
+        await asyncio.wait_for(self._process.wait(), 60)
+
+
+@asynccontextmanager
+async def _clients(folder: Path, ports: list[int], connections: int) -> AsyncIterator[list[Account]]:
     """Start client processes. The list is filled with their accounts when they have ended."""
     files = [folder / f"clients-{number}" for number in range(PROCESSES)]
-    command = [sys.executable, "-m", "tests.soak.client", str(port)]
+    command = [sys.executable, "-m", "tests.soak.client", ",".join(map(str, ports))]
+    count = str(connections // PROCESSES)
     processes = [
-        subprocess.Popen([*command, file.name, str(connections // PROCESSES), str(file)], stdin=subprocess.PIPE)
+        await asyncio.create_subprocess_exec(*command, file.name, count, str(file), stdin=subprocess.PIPE)
         for file in files
     ]
     told: list[Account] = []
@@ -126,7 +171,8 @@ def _clients(folder: Path, port: int, connections: int) -> Iterator[list[Account
         yield told
     finally:
         for process in processes:
-            process.communicate(timeout=120)
+            # Writes with a key are sent until they are answered, through the network of this process.
+            await asyncio.wait_for(process.communicate(b""), 120)
     told += [msgspec.json.decode(file.read_bytes(), type=Account) for file in files]
 
 

@@ -1,6 +1,7 @@
-"""A process with several clients: `python -m tests.soak.client PORT NAME CONNECTIONS FILE` runs until its input ends.
-In: the port of a server with the rows of `tests.soak.faults`. Out: the file, with the clients' `Account`. Each client
-sends the next request as soon as it has an answer, and opens a new connection when the old one is closed."""
+"""A process with several clients: `python -m tests.soak.client PORTS NAME CONNECTIONS FILE` runs until its input ends.
+In: the ports of servers with the rows of `tests.soak.faults`, with commas between. Out: the file, with the clients'
+`Account`. Each client sends the next request as soon as it has an answer, and opens a new connection when the old one
+is closed. Only writes with a key go to other servers than the first."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 import uvloop
@@ -46,8 +48,9 @@ class Lost(Exception):
 class Client:
     """Sends requests one after the other on one connection."""
 
-    def __init__(self, port: int, name: str, account: Account, answers: Counter[str]) -> None:
-        self._port = port
+    def __init__(self, ports: list[int], name: str, account: Account, answers: Counter[str]) -> None:
+        self._ports = ports
+        self._port = ports[0]
         self._name = name
         self._account = account
         self._answers = answers
@@ -64,6 +67,7 @@ class Client:
             (self._operations, 10),
             (self._update, 10),
             (self._delete, 5),
+            (self._keyed, 25),
         ]
         self._kinds, self._weights = [kind for kind, _ in kinds], [weight for _, weight in kinds]
 
@@ -155,6 +159,71 @@ class Client:
             fate, _ = await self._write("delete", "DELETE", f"/computers/{own}")
             self._account.deleted[name] = fate
 
+    async def _keyed(self) -> None:
+        """Create a row, or two in a transaction, with a key, and send the request until it is answered: sometimes to
+        all servers at once, sometimes without waiting for the answer. Then send it once more."""
+        name, is_pair = self._next(), random.random() < 0.3
+        rows = [f"{name}-{part}" for part in "ab"] if is_pair else [name]
+        self._account.created |= dict.fromkeys(rows, "maybe")
+        added = [_computer(row) for row in rows]
+        path, document = (
+            ("/operations", {"atomic:operations": [{"op": "add", **one} for one in added]})
+            if is_pair
+            else ("/computers", added[0])
+        )
+        answers = await self._until_answered(path, document, uuid4().hex)
+        assert len({body for body, _ in answers}) == 1, answers
+        assert [is_replayed for _, is_replayed in answers].count("false") <= 1, answers
+        assert answers[-1][1] == "true", answers
+        self._account.created |= dict.fromkeys(rows, "done")
+
+    async def _until_answered(self, path: str, document: Any, key: str) -> list[tuple[bytes, str]]:
+        """Return the body of each answer of a write that was done, and what its Idempotent-Replayed says."""
+        answers: list[tuple[bytes, str]] = []
+        while True:
+            is_done = bool(answers)
+            ports = self._ports if random.random() < 0.3 else [random.choice(self._ports)]
+            answers += [
+                answer
+                for answer in await asyncio.gather(*[self._send_keyed(port, path, document, key) for port in ports])
+                if answer is not None
+            ]
+            if is_done and len(answers) > 1 and answers[-1][1] == "true":
+                return answers
+            if is_done or not answers:
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _send_keyed(self, port: int, path: str, document: Any, key: str) -> tuple[bytes, str] | None:
+        """Send a write with a key on a connection of its own. Returns None if it was not answered."""
+        body = json.dumps(document).encode()
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nIdempotency-Key: {key}\r\n"
+        head += f"Content-Type: application/vnd.api+json\r\nContent-Length: {len(body)}\r\n\r\n"
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            return None
+        try:
+            cut = random.random()
+            writer.write((head.encode() + body)[: random.randrange(len(head)) if cut < 0.05 else None])
+            if cut < 0.15:
+                await asyncio.sleep(random.choice((0, 0.002, 0.01)))
+                return None
+            answered_head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+            length = int(answered_head.partition("content-length: ")[2].partition("\r\n")[0] or 0)
+            answered = await reader.readexactly(length)
+        except (OSError, asyncio.IncompleteReadError):
+            return None
+        finally:
+            writer.close()
+        status = int(answered_head.split(" ", 2)[1])
+        if status < 300:
+            self._answers[f"keyed {status}"] += 1
+            return answered, answered_head.partition("idempotent-replayed: ")[2].partition("\r\n")[0]
+        outcome = status, _code(json.loads(answered))
+        self._answers[f"keyed {status} {outcome[1]}"] += 1
+        assert outcome in NOT_DONE | MAYBE | {(409, "idempotency_in_progress")}, (status, answered)
+        return None
+
     async def _write(self, kind: str, method: str, path: str, document: Any = None) -> tuple[Fate, dict[str, Any]]:
         try:
             status, told = await self._ask(method, path, document)
@@ -225,16 +294,17 @@ def _code(document: Any) -> str:
     return found
 
 
-async def run(port: int, name: str, connections: int) -> Account:
+async def run(ports: list[int], name: str, connections: int) -> Account:
     account, answers, end = Account(), Counter[str](), asyncio.Event()
     asyncio.get_running_loop().add_reader(sys.stdin, end.set)
     async with asyncio.TaskGroup() as group:
         for number in range(connections):
-            group.create_task(Client(port, f"{name}-{number}", account, answers).work(end))
+            group.create_task(Client(ports, f"{name}-{number}", account, answers).work(end))
     account.answers = dict(answers)
     return account
 
 
 if __name__ == "__main__":
-    PORT, NAME, CONNECTIONS, FILE = sys.argv[1:]
-    Path(FILE).write_bytes(msgspec.json.encode(uvloop.run(run(int(PORT), NAME, int(CONNECTIONS)))))
+    PORTS, NAME, CONNECTIONS, FILE = sys.argv[1:]
+    LISTED = [int(port) for port in PORTS.split(",")]
+    Path(FILE).write_bytes(msgspec.json.encode(uvloop.run(run(LISTED, NAME, int(CONNECTIONS)))))

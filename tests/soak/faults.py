@@ -28,9 +28,10 @@ Fault = Callable[[], Awaitable[None]]
 
 
 class Faults:
-    """The faults by name. server: the process id of the master."""
+    """The faults by name. server: the process id of the master. kill_second: kills another server and starts it."""
 
-    def __init__(self, cluster: Cluster, network: Network, server: int) -> None:
+    def __init__(self, cluster: Cluster, network: Network, server: int, kill_second: Fault) -> None:
+        self._kill_second = kill_second
         self._cluster = cluster
         self._network = network
         self._server = psutil.Process(server)
@@ -46,6 +47,7 @@ class Faults:
             "packets lost for 3 s": self._dropped,
             "a table locked for 2 s": self._locked,
             "read-only for 1 s": self._read_only,
+            "another server killed": self._kill_second,
         }
 
     def of_the_server(self) -> dict[str, Fault]:
