@@ -42,6 +42,7 @@ from querybuild.declarations.database_types.texts import (
 )
 from querybuild.declarations.function import Function
 from querybuild.declarations.hooks import Hooks, Written
+from querybuild.declarations.keys import Version
 from querybuild.declarations.operators import JSONB_CONTAINS
 from querybuild.declarations.resource import (
     RELATIONSHIP_METHODS,
@@ -53,7 +54,6 @@ from querybuild.declarations.resource import (
     Resource,
     ToMany,
     ToOne,
-    Version,
 )
 from querybuild.declarations.terms import Template
 from querybuild.declarations.types import (

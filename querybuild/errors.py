@@ -10,6 +10,7 @@
     │   ├── TypeConflict, IdConflict, OwnerConflict, ClientIdForbidden, LinkageTypeConflict
     │   ├── RelatedNotFound       linkage to a resource that does not exist
     │   └── RequiredLink          a write that would remove a required link
+    ├── ConflictFault             `onConflict` names what is not possible
     ├── ResourceNotFound          the resource of the path, or of an operation, does not exist
     ├── BadRequest                raised by custom code
     ├── MethodForbidden           a write that the declaration does not allow
@@ -149,6 +150,10 @@ class RelatedNotFound(BodyError):
 
 class RequiredLink(BodyError):
     """The write would remove a required link."""
+
+
+class ConflictFault(ApiError):
+    """`onConflict` names fields by which no row can be found."""
 
 
 class ResourceNotFound(ApiError):

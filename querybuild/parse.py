@@ -24,9 +24,11 @@ from querybuild.errors import (
     quoted,
 )
 from querybuild.filters import FilterReader
-from querybuild.query import FilterNode, Limits, Page, Query, SortKey
+from querybuild.query import FilterNode, Limits, OnConflict, Page, Query, SortKey
 
-FAMILIES = ("filter", "sort", "page", "include", "fields")
+ON_CONFLICT = "onConflict"
+FAMILIES = ("filter", "sort", "page", "include", "fields", ON_CONFLICT)
+_BY_SMALL_LETTERS = {family.lower(): family for family in FAMILIES}
 PAGE_KEYS = ("size", "number", "limit", "offset", "after", "before", "total")
 TOTALS: tuple[Literal["exact", "estimated", "none"], ...] = ("exact", "estimated", "none")
 
@@ -35,7 +37,7 @@ _FREQUENT = tuple((f"%{ord(character):02X}", character) for character in '"{}[]:
 decoded after they have replaced their codes."""
 
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
-_BRACKETED = re.compile(r"(?P<family>[a-z]+)(?P<keys>(?:\[[^\[\]]*\])*)")
+_BRACKETED = re.compile(r"(?P<family>[a-zA-Z]+)(?P<keys>(?:\[[^\[\]]*\])*)")
 _RESERVED = re.compile(r"[a-z]+")
 _BEYOND_BIGINT = 10**20
 
@@ -79,7 +81,7 @@ def is_ignored(name: str) -> bool:
     """Return whether a parameter is implementation-specific and ignored: its family is unknown, and its name has a
     character outside a-z, as JSON:API requires."""
     family = name.partition("[")[0]
-    return family not in FAMILIES and family.lower() not in FAMILIES and _RESERVED.fullmatch(name) is None
+    return family.lower() not in _BY_SMALL_LETTERS and _RESERVED.fullmatch(name) is None
 
 
 def parse(pairs: tuple[tuple[str, str], ...], accepts: frozenset[str], limits: Limits, errors: list[ApiError]) -> Query:
@@ -95,8 +97,8 @@ def parse(pairs: tuple[tuple[str, str], ...], accepts: frozenset[str], limits: L
         bracketed = _BRACKETED.fullmatch(name)
         family = name.partition("[")[0]
         if family not in FAMILIES:
-            if family.lower() in FAMILIES:
-                meant = family.lower() + name[len(family) :]
+            if family.lower() in _BY_SMALL_LETTERS:
+                meant = _BY_SMALL_LETTERS[family.lower()] + name[len(family) :]
                 errors.append(ParameterError(_no_such(name, meant), parameter=name))
             else:
                 errors.append(_unknown(name, accepts))
@@ -106,6 +108,8 @@ def parse(pairs: tuple[tuple[str, str], ...], accepts: frozenset[str], limits: L
             errors.append(ParameterError("The brackets of this parameter are malformed.", parameter=name))
         else:
             families[family].append((name, tuple(_BRACKETS.findall(bracketed["keys"])), value))
+    # Its value is read with the document (`parse_on_conflict`).
+    _single(families[ON_CONFLICT], ParameterError, errors)
     return Query(
         filter=tuple(_filters(families["filter"], limits, errors)),
         sort=_sort(_single(families["sort"], SortError, errors), errors),
@@ -113,6 +117,29 @@ def parse(pairs: tuple[tuple[str, str], ...], accepts: frozenset[str], limits: L
         include=_include(_single(families["include"], IncludeError, errors), errors),
         fields=_fields(families["fields"], errors),
     )
+
+
+def parse_on_conflict(pairs: tuple[tuple[str, str], ...], errors: list[ApiError]) -> OnConflict | None:
+    """Return the fields by which a create finds a row to update instead. Appends to errors.
+
+    >>> parse_on_conflict((("onConflict", "email"),), [])
+    OnConflict(names=('email',), parameter='onConflict', pointer=None)
+    """
+    values = [value for name, value in pairs if name == ON_CONFLICT]
+    if not values:
+        return None
+    names = conflict_names(values[0])
+    if names is None:
+        detail = f"{quoted(ON_CONFLICT)} names the fields of one unique key, each once, with commas between."
+        errors.append(ParameterError(detail, parameter=ON_CONFLICT))
+        return None
+    return OnConflict(names, parameter=ON_CONFLICT)
+
+
+def conflict_names(text: str) -> tuple[str, ...] | None:
+    """Return the names in a text with commas between them, or None if one is empty or occurs twice."""
+    names = tuple(text.split(","))
+    return names if all(names) and len(set(names)) == len(names) else None
 
 
 Parameters = list[tuple[str, tuple[str, ...], str]]

@@ -160,6 +160,14 @@ class Match(msgspec.Struct, frozen=True):
     pointer: str | None = None
 
 
+class OnConflict(msgspec.Struct, frozen=True):
+    """The fields by which a create finds a row to update instead. parameter, pointer: where they stood."""
+
+    names: tuple[str, ...]
+    parameter: str | None = None
+    pointer: str | None = None
+
+
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One decoded write of one resource, whose names are not resolved yet. A write of a relationship is an update of
     the resource that has it.
@@ -170,7 +178,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     `relationships/group`, whose errors are reported already. assigned: attributes that custom code sets, even if
     clients may not write them. owner: the resource that a create is linked to. pointer: the position of the resource
     object. id_pointer: the position of the id, if the document and not the path names the written resource. match: what
-    the version of the written resource must be.
+    the version of the written resource must be. on_conflict: for a create, by what a row is found that is updated
+    instead.
     """
 
     kind: ChangeKind
@@ -185,6 +194,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     pointer: str = ""
     id_pointer: str | None = None
     match: Match | None = None
+    on_conflict: OnConflict | None = None
 
     def assign(self, **attributes: Any) -> Change:
         """Return the change with these attributes, which override those of the document. Values are JSON values, as a

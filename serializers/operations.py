@@ -18,7 +18,8 @@ import msgspec
 
 from querybuild.declarations.json_texts import ParsedJson, count_names
 from querybuild.errors import NAME_CHARACTERS, SHOWN_CHARACTERS, ApiError, quoted, shortened
-from querybuild.query import Change, ChangeKind, Identifier, Lid, LinkMode, Match
+from querybuild.parse import ON_CONFLICT, conflict_names
+from querybuild.query import Change, ChangeKind, Identifier, Lid, LinkMode, Match, OnConflict
 from serializers.decode import Decoder, checked_document
 from serializers.errors import InvalidDocument, MalformedOperations
 from serializers.objects import ErrorObject
@@ -138,6 +139,10 @@ class _ColumnReader:
         alike."""
         operations = self._columns(listed)
         data = self._columns(operations.pop("data"))
+        if "meta" in operations:
+            [(name, values)] = self._columns(operations.pop("meta")).items()
+            if name != ON_CONFLICT or not _only(values):
+                raise ValueError
         if set(operations) != {"op"} or not data.keys() <= _ALIKE_MEMBERS or _only(operations["op"]) != "add":
             raise ValueError
         _only(data["type"])
@@ -198,7 +203,7 @@ class _Reader:
         else:
             change = self._resource(item, Change(kind=CHANGE_OF_OP[op], type=None), pointer)
         if change is not None:
-            change = self._matched(change, item, pointer)
+            change = self._or_update(self._matched(change, item, pointer), item, pointer)
             self._check_lids(change, pointer)
         return Operation(_op_name(item), pointer, change, is_linkage, item)
 
@@ -218,6 +223,21 @@ class _Reader:
             return change
         of_linkage = "relationship" in _object(item.get("ref"))
         return msgspec.structs.replace(change, match=Match(versions, of_linkage=of_linkage, pointer=pointer))
+
+    def _or_update(self, change: Change, item: dict[str, Any], pointer: str) -> Change:
+        """Return the change with the fields that `onConflict` in the `meta` of the operation names."""
+        meta = item.get("meta")
+        if not isinstance(meta, dict) or ON_CONFLICT not in meta:
+            return change
+        pointer, text = f"{pointer}/meta/{ON_CONFLICT}", meta[ON_CONFLICT]
+        names = conflict_names(text) if isinstance(text, str) else None
+        if change.kind != "create":
+            self._malformed(f"Only an `add` of a resource has `{ON_CONFLICT}`.", pointer)
+        elif names is None:
+            self._malformed(f"`{ON_CONFLICT}` must be a text with the fields of one unique key, each once.", pointer)
+        else:
+            return msgspec.structs.replace(change, on_conflict=OnConflict(names, pointer=pointer))
+        return change
 
     def _resource(self, item: dict[str, Any], asked: Change, pointer: str) -> Change | None:
         """Decode an operation on a resource. asked: the change as the operation asks for it besides its target and its

@@ -321,6 +321,7 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     query_errors.IdConflict: ErrorRow(409, "id_conflict", "Id Conflict"),
     query_errors.OwnerConflict: ErrorRow(409, "owner_conflict", "Owner Conflict"),
     query_errors.LinkageTypeConflict: ErrorRow(409, "linkage_type_conflict", "Linkage Type Conflict"),
+    query_errors.ConflictFault: ErrorRow(400, "invalid_on_conflict", "Invalid onConflict"),
     query_errors.ClientIdForbidden: ErrorRow(403, "client_id_forbidden", "Client-Generated Id Forbidden"),
     query_errors.RelatedNotFound: ErrorRow(404, "related_not_found", "Related Resource Not Found"),
     query_errors.RequiredLink: ErrorRow(403, "required_link", "Required Link"),

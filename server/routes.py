@@ -19,6 +19,7 @@ from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.function import Function
 from querybuild.declarations.resource import Relationship, Resource
 from querybuild.errors import nearest, quoted
+from querybuild.parse import ON_CONFLICT
 from server.errors import RouteNotFound
 from server.http.negotiation import ANY, ATOMIC_OPERATIONS, JSON_API, MediaType
 from server.http.target import ASTERISK
@@ -28,6 +29,7 @@ WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 NO_PARAMETERS: frozenset[str] = frozenset()
 ON_ONE = frozenset({"include", "fields"})
 ON_LINKAGE = frozenset({"page", "include", "fields"})
+ON_CREATE = ON_ONE | {ON_CONFLICT}
 ON_MANY = frozenset({"filter", "sort", "page", "include", "fields"})
 OF_VERSION = frozenset({"If-Match"})
 MAY_EXIST = frozenset({"If-None-Match"})
@@ -100,7 +102,7 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
     Shape.PROTECTED_RESOURCE: (Method("GET", answers=(ANY,)),),
     Shape.COLLECTION: (
         Method("GET", ON_MANY, needs="list"),
-        Method("POST", ON_ONE, JSON_API, writes=("create",), preconditions=MAY_EXIST),
+        Method("POST", ON_CREATE, JSON_API, writes=("create",), preconditions=MAY_EXIST),
     ),
     Shape.RESOURCE: (
         Method("GET", ON_ONE, needs="detail"),

@@ -1,4 +1,4 @@
-r"""Defines keys of several columns, and the text of an id that has several parts.
+r"""Defines the columns that identify a row or its version, and the text of an id that has several parts.
 
 The text is that of the parts, joined by commas: `10248,11`. In a part, `\,` is a comma and `\\` a backslash. It is also
 the value of such an id everywhere in Python. Only SQL splits it (`querybuild/sql/keys.py`).
@@ -24,6 +24,15 @@ _PARTS = re.compile(r"(?:^|,)((?:[^\\,]|\\[\\,])*)", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
+Names = str | tuple[str, ...]
+"""The name of a column, or the names of several columns, in the order of the parts of an id."""
+
+
+def named_columns(names: Names) -> tuple[str, ...]:
+    """Return the names as a tuple: a declaration has either form, and everything else has only this one."""
+    return ((names,) if names else ()) if isinstance(names, str) else tuple(names)
+
+
 class Referenced(msgspec.Struct, frozen=True):
     """The unique columns of another table that a key refers to instead of the id. id: the id of that table."""
 
@@ -31,6 +40,21 @@ class Referenced(msgspec.Struct, frozen=True):
     schema: str | None
     id: Key
     columns: tuple[str, ...]
+
+
+class UniqueKey(msgspec.Struct, frozen=True):
+    """The columns of a unique index that ON CONFLICT may name. has_equal_nulls: whether two nulls are equal there."""
+
+    columns: tuple[str, ...]
+    has_equal_nulls: bool = False
+
+
+class Version(msgspec.Struct, frozen=True):
+    """The column that tells whether a row has changed. by: "server" if the server adds 1 with each of its writes,
+    "database" if a trigger changes it. Without it, the server counts whole numbers and the database sets timestamps."""
+
+    column: str
+    by: str = ""
 
 
 class Key(msgspec.Struct, frozen=True):

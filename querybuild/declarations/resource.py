@@ -15,7 +15,18 @@ from pypika.terms import Criterion, Term
 from querybuild.declarations.access import ANYONE, Allow, Audience
 from querybuild.declarations.hooks import NO_HOOKS, Hooks
 from querybuild.declarations.id_types import IdType
-from querybuild.declarations.keys import Key, Referenced, bound_id, composite_type, id_value, referring
+from querybuild.declarations.keys import (
+    Key,
+    Names,
+    Referenced,
+    UniqueKey,
+    Version,
+    bound_id,
+    composite_type,
+    id_value,
+    named_columns,
+    referring,
+)
 from querybuild.declarations.terms import cast_as
 from querybuild.declarations.types import BIGINT, ColumnType
 
@@ -135,15 +146,6 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
         return allowed and self.is_stored and not self.type.is_read_only
 
 
-Names = str | tuple[str, ...]
-"""The name of a column, or the names of several columns, in the order of the parts of an id."""
-
-
-def _columns(names: Names) -> tuple[str, ...]:
-    """Return the names as a tuple: a declaration has either form, and everything else has only this one."""
-    return ((names,) if names else ()) if isinstance(names, str) else tuple(names)
-
-
 class Id(msgspec.Struct, frozen=True, eq=False):
     """The id: a column, or several columns.
 
@@ -173,14 +175,6 @@ class Id(msgspec.Struct, frozen=True, eq=False):
         return Key(tuple(self.columns) or (self.column,), self.type.parts or (self.type,))
 
 
-class Version(msgspec.Struct, frozen=True):
-    """The column that tells whether a row has changed. by: "server" if the server adds 1 with each of its writes,
-    "database" if a trigger changes it. Without it, the server counts whole numbers and the database sets timestamps."""
-
-    column: str
-    by: str = ""
-
-
 class RowVersion(msgspec.Struct, frozen=True):
     """What tells whether a row has changed. attribute: selects it as a text. column: the declared one, "" for `xmin`.
     is_counted: whether the server adds 1 to the column. is_set: whether a trigger changes it, if it is set to itself.
@@ -203,7 +197,8 @@ class TableAbilities(msgspec.Struct, frozen=True):
     several statements. returned: the kinds of writes after which the row is as RETURNING has it.
     deferred: the triggers that run when the transaction ends, as SQL writes their names.
     has_unique_ids: whether a constraint keeps the ids unique. is_view: whether it is a view, a materialized view or a
-    foreign table. version: what tells whether a row has changed, if anything does.
+    foreign table. version: what tells whether a row has changed, if anything does. unique_keys: those that ON CONFLICT
+    may name. tells_updates: whether `xmax` tells an updated row from a new one.
     """
 
     locks_rows: bool = True
@@ -216,6 +211,8 @@ class TableAbilities(msgspec.Struct, frozen=True):
     has_unique_ids: bool = True
     is_view: bool = False
     version: RowVersion | None = None
+    unique_keys: tuple[UniqueKey, ...] = ()
+    tells_updates: bool = False
 
 
 class Link(msgspec.Struct, frozen=True, eq=False):
@@ -238,12 +235,12 @@ class Link(msgspec.Struct, frozen=True, eq=False):
     @property
     def source_columns(self) -> tuple[str, ...]:
         """The columns with the id of this side."""
-        return _columns(self.source)
+        return named_columns(self.source)
 
     @property
     def target_columns(self) -> tuple[str, ...]:
         """The columns with the id of the other side."""
-        return _columns(self.target)
+        return named_columns(self.target)
 
 
 class ToOne(msgspec.Struct, frozen=True, eq=False):
@@ -301,17 +298,17 @@ class ToOne(msgspec.Struct, frozen=True, eq=False):
     @property
     def own_columns(self) -> tuple[str, ...]:
         """The names of its columns, if the key is in the resource's own row."""
-        return _columns(self.columns or self.column or f"{self.name}_id")
+        return named_columns(self.columns or self.column or f"{self.name}_id")
 
     @property
     def foreign_columns(self) -> tuple[str, ...]:
         """The names of its columns in the other table, if the key is there."""
-        return _columns(self.foreign_key)
+        return named_columns(self.foreign_key)
 
     @property
     def referenced_columns(self) -> tuple[str, ...]:
         """The columns that its key refers to, if they are not the id."""
-        return _columns(self.references)
+        return named_columns(self.references)
 
     @property
     def is_required(self) -> bool:
@@ -354,12 +351,12 @@ class ToMany(msgspec.Struct, frozen=True, eq=False):
     @property
     def foreign_columns(self) -> tuple[str, ...]:
         """The names of its columns in the other table, if the key is there."""
-        return _columns(self.foreign_key)
+        return named_columns(self.foreign_key)
 
     @property
     def referenced_columns(self) -> tuple[str, ...]:
         """The columns that its key refers to, if they are not the id."""
-        return _columns(self.references)
+        return named_columns(self.references)
 
 
 Relationship = ToOne | ToMany

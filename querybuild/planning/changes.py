@@ -33,6 +33,7 @@ from querybuild.places import Place, Pointers
 from querybuild.planning.context import AssignedField, Context, View, assigned_target
 from querybuild.planning.plan import Values
 from querybuild.planning.rowsets import open_checked, open_written
+from querybuild.planning.writes.conflicts import plan_conflict
 from querybuild.planning.writes.draft import Draft
 from querybuild.planning.writes.implied import plan_implied
 from querybuild.planning.writes.linkage import written_relationships
@@ -48,7 +49,7 @@ from querybuild.planning.writes.shared_columns import (
     repeated_columns,
     split_shared,
 )
-from querybuild.planning.writes.write_plan import Assignment, ExpectedLinkage, OwnerRow, WritePlan
+from querybuild.planning.writes.write_plan import Assignment, ExpectedLinkage, OwnerRow, RowConflict, WritePlan
 from querybuild.query import Change
 
 
@@ -80,8 +81,8 @@ def plan_write(
     declarations as the principal sees them. pointers: writes the pointers of the errors.
 
     Appends to errors: TypeConflict, ClientIdForbidden, ResourceNotFound, AttributeFault, RelationshipFault,
-    LinkageTypeConflict, RelatedNotFound, RequiredLink, OwnerConflict and MethodForbidden. Raises Forbidden,
-    Unauthenticated.
+    LinkageTypeConflict, RelatedNotFound, RequiredLink, OwnerConflict, MethodForbidden and ConflictFault. Raises
+    Forbidden, Unauthenticated.
     """
     draft, known = Draft(change, resource, view, context, pointers, errors), len(errors)
     is_create = change.kind == "create"
@@ -96,13 +97,18 @@ def plan_write(
     _check_columns(draft, id_slot)
     if len(errors) == known:
         plan_implied(draft)
+    conflict = plan_conflict(draft, id_slot) if is_create and len(errors) == known else None
     if is_create and len(errors) == known:
         _assign_by_rules(draft)
-    return _planned(draft, id_slot, owner, linkage)
+    return _planned(draft, id_slot, owner, linkage, conflict)
 
 
 def _planned(
-    draft: Draft, id_slot: int | None, owner: OwnerRow | None, linkage: ExpectedLinkage | None
+    draft: Draft,
+    id_slot: int | None,
+    owner: OwnerRow | None,
+    linkage: ExpectedLinkage | None,
+    conflict: RowConflict | None,
 ) -> PlannedWrite:
     """Return the plan and its values."""
     plan = WritePlan(
@@ -117,6 +123,7 @@ def _planned(
         implied=tuple(draft.implied),
         owner=owner,
         checked=open_checked(draft.resource, draft.context, draft.change.kind),
+        conflict=conflict,
     )
     return PlannedWrite(
         plan,

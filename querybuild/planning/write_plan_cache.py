@@ -25,12 +25,16 @@ from querybuild.query import Change, Identifier, Lid, LinkageChange
 from querybuild.shortcuts import Knows
 
 CHANGE = Knows(
-    Change, used=("kind", "type", "id", "attributes", "relationships"), ignored=("lid", "pointer", "id_pointer")
+    Change,
+    used=("kind", "type", "id", "attributes", "relationships", "on_conflict"),
+    ignored=("lid", "pointer", "id_pointer"),
 )
 LINKAGE = Knows(LinkageChange, used=("identifiers", "is_list", "mode"), ignored=("pointer", "name_pointer"))
 IDENTIFIER = Knows(Identifier, used=("type", "id", "lid"), ignored=("pointer",))
 PLANNED = Knows(PlannedWrite, used=("plan", "values", "has_lids", "places", "item_pointers", "pointer", "id_pointer"))
-PLAN = Knows(WritePlan, used=("kind", "rows", "id_slot", "assignments", "links", "kept", "implied", "checked"))
+PLAN = Knows(
+    WritePlan, used=("kind", "rows", "id_slot", "assignments", "links", "kept", "implied", "checked", "conflict")
+)
 """What the form of a write knows of each value that it is made from. The attributes and the linkage of a change are in
 its key without their values."""
 
@@ -60,7 +64,8 @@ def form_key(change: Change, resource: Resource) -> Hashable | None:
         return None
     names = None if change.attributes is None else tuple(change.attributes)
     linkages = [(name, one.mode, one.is_list, not one.identifiers) for name, one in sent.items()]
-    return resource, change.kind, change.type, change.id is None, names, tuple(linkages)
+    on_conflict = None if change.on_conflict is None else change.on_conflict.names
+    return resource, change.kind, change.type, change.id is None, names, tuple(linkages), on_conflict
 
 
 def _are_known(linkages: Collection[LinkageChange]) -> bool:

@@ -36,6 +36,7 @@ from querybuild.planning.plan import (
     Slot,
     Test,
 )
+from querybuild.planning.writes.write_plan import RowConflict
 from querybuild.sql.binds import Binds
 from querybuild.sql.calls import is_returned
 from querybuild.sql.keys import (
@@ -85,6 +86,22 @@ def set_version(query: Any, resource: Resource, *, is_only: bool = False) -> Any
         return query
     column = table(resource).field(version.column)
     return query.set(column, Template("COALESCE({},0)+1", column) if version.is_counted else column)
+
+
+def updated_instead(query: Any, resource: Resource, conflict: RowConflict) -> Any:
+    """Return an INSERT with `ON CONFLICT ("email") DO UPDATE SET "age"="excluded"."age"`."""
+    query = query.on_conflict(*[assignment.column for assignment in conflict.key])
+    for assignment in conflict.updated:
+        query = query.do_update(assignment.column, column("excluded", assignment.column))
+    version = resource.abilities.version
+    if version is not None and version.is_counted:
+        query = query.do_update(version.column, Template("COALESCE({},0)+1", column(resource.table, version.column)))
+    return query
+
+
+def is_updated(resource: Resource) -> str:
+    """Return the term that tells whether such an INSERT has updated the row that it returns."""
+    return sql_of(Template("{}<>0", column(resource.table, "xmax")))
 
 
 def column_term(alias: str, attribute: Attribute) -> Term:

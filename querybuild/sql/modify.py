@@ -28,6 +28,7 @@ from querybuild.sql.clauses import (
     delete_from,
     into,
     is_of_json,
+    is_updated,
     is_writable,
     of_visible,
     one_of,
@@ -36,6 +37,7 @@ from querybuild.sql.clauses import (
     table,
     typed_json,
     update_of,
+    updated_instead,
 )
 from querybuild.sql.free_ids import FreeIdStatements, compile_free_ids
 from querybuild.sql.keys import columns_of, is_key, key_is_not_null, key_parts, shown_key
@@ -44,7 +46,7 @@ from querybuild.sql.locks import lock_clause
 from querybuild.sql.pipelined_links import compile_pipelined
 from querybuild.sql.statement import Statement
 
-OF_ROW = Knows(WritePlan, used=("kind", "rows", "id_slot", "assignments", "checked"))
+OF_ROW = Knows(WritePlan, used=("kind", "rows", "id_slot", "assignments", "checked", "conflict"))
 """What the statement of a row knows of the whole write, if it is the only one of its transaction, or one of a batch or
 of an INSERT of several rows. What the rows must be once they are written is checked after these."""
 
@@ -225,6 +227,8 @@ def inserted(plan: WritePlan, rows: Sequence[Sequence[Term]]) -> Any:
     first = [version.column] if version is not None and version.is_counted else []
     values = [(*(row or defaults), *[Template("1") for _ in first]) for row in rows]
     query = into(table(plan.resource)).columns(*columns, *first).insert(*values)
+    if plan.conflict is not None:
+        return updated_instead(query, plan.resource, plan.conflict)
     if may_meet_taken_ids(plan):
         query = query.on_conflict(*plan.resource.id.key.columns).do_nothing()
     return query
@@ -233,7 +237,8 @@ def inserted(plan: WritePlan, rows: Sequence[Sequence[Term]]) -> Any:
 def rows_per_insert(plan: WritePlan) -> list[int]:
     """Return how many rows one statement may write, the most first and one last: 40, 6 and 1 of 8 columns. It is always
     one if something can tell several rows from one after the other."""
-    if plan.kind != "create" or "create" not in plan.resource.abilities.merged or not OF_ROW.takes(plan):
+    kinds = {plan.kind} if plan.conflict is None else {plan.kind, "update"}
+    if plan.kind != "create" or not kinds <= plan.resource.abilities.merged or not OF_ROW.takes(plan):
         return [1]
     sizes, size = [], MAX_INSERTED_VALUES // max(1, len(plan.assignments))
     while size > 1:
@@ -305,6 +310,7 @@ def returning(plan: WritePlan, shown: Node | None, binds: Binds) -> str:
     only accepts tables of the query."""
     node = shown or node_of(plan.rows)
     terms = [sql_of(term) for term in columns(node, plan.resource.table, binds)]
+    terms += [is_updated(plan.resource)] if plan.conflict is not None else []
     return " RETURNING " + ",".join(terms)
 
 

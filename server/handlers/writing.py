@@ -98,6 +98,7 @@ class WritingHandler(ReadingHandler):
     _key: str | None = None
     _fault: RequestFault | None = None
     """What the request is refused for, if its key is new."""
+    _answer: ReadBack
     _reply: Reply | None = None
     _make_reply: Callable[[Any], Reply]
 
@@ -347,7 +348,7 @@ class WritingHandler(ReadingHandler):
     async def execute_write(self, answered: AnsweredWrite) -> tuple[Any, ReadResult | None]:
         """Write, and read the answer. Returns the id of the row, and the rows of the document. None: the row may not be
         read."""
-        answer = ReadBack(answered.write, answered.read, self.engine, self.context)
+        self._answer = answer = ReadBack(answered.write, answered.read, self.engine, self.context)
         return await self.writer.run([answered.write], answer)
 
     async def execute_unread(self, write: PreparedWrite) -> None:
@@ -399,6 +400,8 @@ class WritingHandler(ReadingHandler):
         return self.with_read(write, self.shape_of(resource, change), errors)
 
     def _reply_created(self, answered: AnsweredWrite, written: tuple[Any, ReadResult | None]) -> Reply:
+        if self._answer.is_update:
+            return self.reply_written(answered, written)
         row_id, result = written
         resource = answered.write.resource
         if result is None:

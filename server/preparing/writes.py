@@ -31,13 +31,15 @@ from server.preparing.views import CONTEXT, view_of
 
 class PreparedWrite(msgspec.Struct, frozen=True, eq=False):
     """A write that is ready to run. planned: None if the write can only be planned in its transaction, because a hook
-    may change it, or because the path names its row over a to-one. related: that row. path_id: the id of the path."""
+    may change it, or because the path names its row over a to-one. related: that row. path_id: the id of the path.
+    looked_for: a create of which only its transaction can say whether it updates a row instead."""
 
     resource: Resource
     change: Change
     planned: PlannedWrite | None
     related: RelatedRow | None = None
     path_id: Any = None
+    looked_for: PlannedWrite | None = None
 
     @property
     def is_hooked(self) -> bool:
@@ -107,6 +109,15 @@ class Writes:
         if context.access.refused:
             check_action(resource, change.kind, context)
         check_match(resource, change)
+        if change.on_conflict is not None:
+            planned = self.plan(resource, change, context, errors)
+            conflict = planned.plan.conflict
+            is_decided = conflict is None or conflict.is_one_statement
+            return (
+                PreparedWrite(resource, change, planned)
+                if is_decided
+                else PreparedWrite(resource, change, None, looked_for=planned)
+            )
         if resource.hooks is not NO_HOOKS and resource.hooks.before(change.kind) is not None:
             return PreparedWrite(resource, change, None)
         return PreparedWrite(resource, change, self.plan(resource, change, context, errors))
@@ -154,6 +165,8 @@ class Writes:
         form = None if errors or key is None else self.caches.forms.get((key, context.access))
         columns = None if form is None else plan_columns(form, adds.attributes, adds.linked)
         if form is None or columns is None or not self._statements.of_write(form.plan, None).is_repeatable:
+            return None
+        if form.plan.conflict is not None and not form.plan.conflict.is_one_statement:
             return None
         return PreparedRows(form.plan, columns)
 

@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
+from querybuild.declarations.keys import UniqueKey
 from querybuild.declarations.terms import quote_ident
 from server.schema.live_views import IS_COMPUTED_IN_VIEW, IS_NOT_NULL
 
@@ -127,7 +128,8 @@ WHERE c.relkind = 'p' AND c.oid = ANY($1::oid[]) AND l.oid <> ALL($1::oid[])
 
 # The error about a NOT NULL constraint names the column.
 CONSTRAINTS = """
-SELECT n.nspname AS schema, r.relname AS table, c.conname AS name, false AS is_unique, c.conrelid AS oid,
+SELECT n.nspname AS schema, r.relname AS table, c.conname AS name, false AS is_unique, false AS is_immediate,
+       false AS has_equal_nulls, c.conrelid AS oid,
        ARRAY(SELECT a.attname FROM unnest(c.conkey) WITH ORDINALITY k(number, place)
              JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.number ORDER BY k.place) AS columns,
        f.relname AS of_table, s.nspname AS of_schema
@@ -136,7 +138,8 @@ LEFT JOIN pg_class f ON f.oid = c.confrelid LEFT JOIN pg_namespace s ON s.oid = 
 WHERE c.conrelid = ANY($1::oid[]) AND c.contype NOT IN ('p', 'u', 'n')
 UNION ALL
 SELECT n.nspname, r.relname, x.relname,
-       i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL, i.indrelid,
+       i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL, i.indimmediate,
+       i.indnullsnotdistinct, i.indrelid,
        ARRAY(SELECT a.attname FROM unnest(i.indkey::int2[]) WITH ORDINALITY k(number, place)
              JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
              WHERE k.place <= i.indnkeyatts ORDER BY k.place)
@@ -186,8 +189,9 @@ class LiveColumn(msgspec.Struct, frozen=True, kw_only=True):
 class LiveTable(msgspec.Struct, frozen=True, kw_only=True):
     """A table or view, and what the role may do with it.
 
-    columns: by name. unique: the column sets of its unique indexes; None if it can have no indexes of its own. kind: a
-    key of RELATION_KINDS. partition_key: the columns that every unique index must include; None if there can be none.
+    columns: by name. unique: the column sets of its unique indexes; None if it can have no indexes of its own.
+    unique_keys: those that ON CONFLICT may name. kind: a key of RELATION_KINDS. partition_key: the columns that every
+    unique index must include; None if there can be none.
     allowed_writes: the bits of the writes that it allows. writes_without_returning: those of them that return no rows.
     may_lock: whether the role may lock its rows. has_children: whether other tables inherit from it.
     has_before_insert_trigger: whether a trigger may change each new row before it is written. cancels_writes: whether a
@@ -200,6 +204,7 @@ class LiveTable(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     columns: dict[str, LiveColumn]
     unique: tuple[frozenset[str], ...] | None
+    unique_keys: tuple[UniqueKey, ...] = ()
     partition_key: frozenset[str] | None
     allowed_writes: int
     writes_without_returning: int
@@ -291,16 +296,28 @@ async def read_tables(
         facts["denied_sequences"] = tuple(facts["denied_sequences"])
         oid, name = facts.pop("oid"), facts.pop("name")
         columns[oid][name] = LiveColumn(**facts)
-    unique: defaultdict[int, list[frozenset[str]]] = defaultdict(list)
+    unique: defaultdict[int, list[asyncpg.Record]] = defaultdict(list)
     for row in constraints:
         if row["is_unique"]:
-            unique[row["oid"]].append(frozenset(row["columns"]))
+            unique[row["oid"]].append(row)
     rows = await connection.fetch(_TABLES, oids)
     return {row["oid"]: _table(row, columns[row["oid"]], unique[row["oid"]]) for row in rows}
 
 
-def _table(row: asyncpg.Record, columns: Columns, unique: list[frozenset[str]]) -> LiveTable:
+def _table(row: asyncpg.Record, columns: Columns, unique: list[asyncpg.Record]) -> LiveTable:
+    """Return a table. unique: its unique indexes, as rows of CONSTRAINTS."""
     facts = dict(row)
     facts["partition_key"] = parse_partition_key(facts["partition_key"])
     has_indexes = facts["kind"] in ("r", "p", "m") and not facts["has_children"]
-    return LiveTable(columns=columns, unique=tuple(unique) if has_indexes else None, **facts)
+    return LiveTable(
+        columns=columns,
+        unique=tuple([frozenset(one["columns"]) for one in unique]) if has_indexes else None,
+        unique_keys=tuple(
+            [
+                UniqueKey(tuple(one["columns"]), one["has_equal_nulls"])
+                for one in unique
+                if one["is_immediate"] and facts["kind"] in ("r", "p") and not facts["has_children"]
+            ]
+        ),
+        **facts,
+    )

@@ -10,7 +10,8 @@ from functools import cache
 
 from pypika.terms import Term
 
-from querybuild.declarations.resource import Attribute, RowVersion, Version
+from querybuild.declarations.keys import Version
+from querybuild.declarations.resource import Attribute, RowVersion
 from querybuild.declarations.terms import Template, as_text
 from querybuild.declarations.types import ColumnType
 from querybuild.declarations.values import str_of

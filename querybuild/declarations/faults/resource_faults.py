@@ -15,7 +15,8 @@ from querybuild.declarations.faults.relationship_faults import id_faults, relati
 from querybuild.declarations.faults.rule_faults import key_faults, rule_faults
 from querybuild.declarations.function import invalid_path
 from querybuild.declarations.hooks import Hooks, accepts_arguments, is_async
-from querybuild.declarations.resource import RESOURCE_METHODS, Resource, Version, link_of, own_key_of
+from querybuild.declarations.keys import Version
+from querybuild.declarations.resource import RESOURCE_METHODS, Resource, link_of, own_key_of
 from querybuild.errors import listed, quoted
 
 _MEMBER_NAME = re.compile(r"[A-Za-z0-9\u0080-\uffff](?:[A-Za-z0-9_\-\u0080-\uffff]*[A-Za-z0-9\u0080-\uffff])?")

@@ -134,6 +134,20 @@ class OwnerRow(msgspec.Struct, frozen=True):
         return self.rows.resource
 
 
+class RowConflict(msgspec.Struct, frozen=True, kw_only=True):
+    """What a create does if a row with the same unique values is there: it updates this row.
+
+    key: the assignments of the unique columns. has_equal_nulls: whether two nulls are equal there.
+    updated: the assignments of the update. rows: the rows that it may update.
+    is_one_statement: whether one statement may do both."""
+
+    key: tuple[Assignment, ...]
+    has_equal_nulls: bool
+    updated: tuple[Assignment, ...]
+    rows: Rows
+    is_one_statement: bool
+
+
 class WritePlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """The plan of a write of one row and its links.
 
@@ -145,6 +159,7 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     implied: keys that the assignments set without being sent, and that are checked.
     owner: the row that a new row is linked to.
     checked: the rows that the row must be one of once it is written, if that is not any row.
+    conflict: what a create does if the row is there.
     """
 
     kind: ChangeKind
@@ -158,6 +173,7 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     implied: tuple[Implied, ...] = ()
     owner: OwnerRow | None = None
     checked: Rows | None = None
+    conflict: RowConflict | None = None
 
     @property
     def resource(self) -> Resource:

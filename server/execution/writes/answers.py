@@ -105,7 +105,9 @@ class LinkageVersion(Answer[str | None]):
 
 class ReadBack(Answer[tuple[Any, ReadResult | None]]):
     """Reads the document that shows what one write has done. Its result is the id of the written row, and the rows of
-    the document. None: the row may not be read."""
+    the document. None: the row may not be read. is_update: whether a create has updated a row that was there."""
+
+    is_update = False
 
     def __init__(self, write: PreparedWrite, read: PreparedRead, engine: Engine, context: Context) -> None:
         self._read = read
@@ -128,7 +130,7 @@ class ReadBack(Answer[tuple[Any, ReadResult | None]]):
 
     async def add(self, indexes: range, outcomes: Sequence[WrittenRow], connection: PostgresConnection | None) -> None:
         [outcome] = outcomes
-        read = self._read
+        read, self.is_update = self._read, outcome.is_update
         result: ReadResult | None
         if outcome.row is not None and self._may_be_hidden and not outcome.row[read.plan.node.width]:
             result = None

@@ -22,7 +22,7 @@ from serializers.operations import uses_lid
 from server.engine import Engine
 from server.execution.arguments import Arguments, repeated
 from server.execution.writes.answers import Answer
-from server.execution.writes.outcomes import AbsentRow, Missing, WrittenRow
+from server.execution.writes.outcomes import AbsentRow, Missing, WrittenRow, written_row
 from server.postgres.opening import PREPARED_STATEMENT_BYTES
 from server.postgres.wire.pipeline import as_parameter, has_texts
 from server.preparing.writes import PreparedWrite
@@ -69,7 +69,7 @@ class SingleStatement(msgspec.Struct, frozen=True, eq=False):
             raise Missing(AbsentRow(self.writes[0]))
         if self.before:
             return [WrittenRow(row[0], None)]
-        return [WrittenRow(row[0], row)]
+        return [written_row(self.writes[0].plan, row)]
 
 
 class WholeRequest(msgspec.Struct, frozen=True, eq=False):
@@ -256,4 +256,6 @@ def _identity(write: PreparedWrite, ids: dict[Lid, str]) -> str | Lid:
 
 
 def _is_same_kind(one: PreparedWrite, other: PreparedWrite) -> bool:
-    return one.resource is other.resource and one.change.kind == other.change.kind
+    # What is looked for may become an update.
+    is_decided = one.looked_for is None and other.looked_for is None
+    return is_decided and one.resource is other.resource and one.change.kind == other.change.kind

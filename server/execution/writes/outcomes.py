@@ -24,7 +24,7 @@ from querybuild.errors import (
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.plan import node_of
 from querybuild.planning.rows import Row
-from querybuild.planning.writes.write_plan import Expected, LinkWrite
+from querybuild.planning.writes.write_plan import Expected, LinkWrite, WritePlan
 from querybuild.principal import Principal
 from querybuild.sql.modify import WriteStatements
 from querybuild.sql.statement import Statement
@@ -39,11 +39,18 @@ from server.postgres.connection import PostgresConnection
 
 class WrittenRow(msgspec.Struct, frozen=True):
     """The write was done. id: of its row. row: what the row's statement returned of it; None if it has to be read.
-    related: the ids of the related rows that each link has changed, if they have to be checked."""
+    related: the ids of the related rows that each link has changed, if they have to be checked. is_update: whether a
+    create has updated a row that was there."""
 
     id: Any
     row: Row | None
     related: Sequence[tuple[LinkWrite, Sequence[Any]]] = ()
+    is_update: bool = False
+
+
+def written_row(plan: WritePlan, row: Row) -> WrittenRow:
+    """Return what became of a write. row: what its statement returned."""
+    return WrittenRow(row[0], row, is_update=plan.conflict is not None and bool(row[-1]))
 
 
 class AbsentRow(msgspec.Struct, frozen=True):
@@ -167,7 +174,7 @@ async def decide(
 ) -> Outcome:
     """Return the outcome of a write whose statement returned this row."""
     if row is not None and row[0] is not None:
-        return WrittenRow(row[0], row)
+        return written_row(write.plan, row)
     there, statement = statements.there, statements.row
     if there is None or statement is None or statements.lock is not None:
         return CancelledWrite(write)
@@ -178,5 +185,5 @@ async def decide(
         # Another client may have created the row after the statement. The second one sees it.
         row = await fetch_only(connection, statement, sent.of(statement), write.id_pointer)
         if row is not None and row[0] is not None:
-            return WrittenRow(row[0], row)
+            return written_row(write.plan, row)
     return CancelledWrite(write)

@@ -97,7 +97,7 @@ class _Sequence:
     async def run(self) -> Outcome:
         plan, statements = self._plan, self._statements
         row_id = None if plan.id_slot is None else self._sent.request[plan.id_slot]
-        row = None
+        row, is_update = None, False
         await self._lock_owner()
         for joined in statements.joined:
             await self._connection.pipeline(joined.sql, self._sent.of(joined))
@@ -114,7 +114,7 @@ class _Sequence:
             self._check_locked()
             if not isinstance(outcome, WrittenRow):
                 return outcome
-            row_id, row = outcome.id, outcome.row
+            row_id, row, is_update = outcome.id, outcome.row, outcome.is_update
         try:
             related = await self._write_links(row_id)
         except ApiError:
@@ -123,7 +123,7 @@ class _Sequence:
             raise
         await self._settle_locked()
         # Links may change attributes that SQL computes. Then the row has to be read again.
-        return WrittenRow(row_id, None if plan.links else row, related)
+        return WrittenRow(row_id, None if plan.links else row, related, is_update)
 
     async def _lock_owner(self) -> None:
         owner, statement = self._plan.owner, self._statements.owner

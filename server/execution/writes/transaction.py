@@ -15,23 +15,33 @@ import msgspec
 
 from querybuild.declarations.hooks import Written
 from querybuild.declarations.resource import Resource
-from querybuild.errors import ApiError, Errors, ResourceNotFound, not_allowed, quoted, raise_all, resource_not_found
+from querybuild.errors import (
+    ApiError,
+    Errors,
+    IdConflict,
+    ResourceNotFound,
+    not_allowed,
+    quoted,
+    raise_all,
+    resource_not_found,
+)
 from querybuild.planning.changes import PlannedWrite
-from querybuild.planning.context import Context
+from querybuild.planning.context import Context, check_action
 from querybuild.planning.plan import Node, Rows, Values
 from querybuild.planning.rows import Row
 from querybuild.planning.writes.shared_columns import agree, disagreement
 from querybuild.planning.writes.write_plan import ExpectedLinkage, LockStrength, WritePlan
 from querybuild.query import Change, Lid, Match
+from querybuild.sql.creates import compile_found
 from querybuild.sql.free_ids import FreeIdStatements
 from querybuild.sql.modify import WriteStatements, rows_per_insert
 from querybuild.sql.sent_checks import compile_sent_check
 from querybuild.sql.statement import Statement
 from serializers.decode import with_id
-from serializers.pointers import slot_pointer
+from serializers.pointers import member_pointer, slot_pointer
 from serializers.tags import version_of_related
 from server.engine import Engine
-from server.errors import RAISED, PreconditionUnsupported
+from server.errors import RAISED, Conflict, PreconditionUnsupported
 from server.execution.arguments import Arguments, repeated
 from server.execution.refusals import is_refusal
 from server.execution.unfit_values import unfit_value
@@ -41,7 +51,7 @@ from server.execution.writes.batches import batches, by_plan, way_of
 from server.execution.writes.free_ids import draw_free_ids
 from server.execution.writes.hooks import Writing
 from server.execution.writes.locks import fetch_only, lock_related, lock_rows
-from server.execution.writes.outcomes import WrittenRow, check_row, precondition_failed, written
+from server.execution.writes.outcomes import WrittenRow, check_row, precondition_failed, written, written_row
 from server.execution.writes.sequence import run_sequence
 from server.postgres.connection import PostgresConnection
 from server.postgres.custom_code import custom_code
@@ -105,7 +115,11 @@ class Transaction:
         for batch in batches(writes):
             indexes = range(begin, begin + len(batch))
             try:
-                outcomes = await self._run_batch(batch, answer.shown(begin))
+                looked_for = batch[0].looked_for
+                if looked_for is None:
+                    outcomes = await self._run_batch(batch, answer.shown(begin))
+                else:
+                    outcomes = [await self._create_or_update(batch[0], looked_for)]
                 await answer.add(indexes, outcomes, self.connection)
             except RAISED as error:
                 answer.refused(error, indexes)
@@ -163,7 +177,7 @@ class Transaction:
         try:
             created = await self._fetch_rows(rows.plan, shown, statement, values)
         except Exception as error:
-            if not is_refusal(error):
+            if not _is_refused_together(error):
                 raise
         if len(created) < len(values) or any(row[0] is None for row in created):
             raise NotAllWritten
@@ -187,7 +201,45 @@ class Transaction:
         if after is not None:
             await self._run_custom(after, done)
             await self._check_written(planned, outcomes)
-        return outcomes if shown is not None else [WrittenRow(outcome.id, None) for outcome in outcomes]
+        if shown is not None:
+            return outcomes
+        return [WrittenRow(outcome.id, None, is_update=outcome.is_update) for outcome in outcomes]
+
+    async def _create_or_update(self, write: PreparedWrite, planned: PlannedWrite) -> WrittenRow:
+        """Update the row that has the unique values of a create, or create it. planned: the create, which says how the
+        row is found. Raises IdConflict."""
+        resource, create = write.resource, msgspec.structs.replace(write.change, on_conflict=None)
+        found = await self._found_row(planned)
+        if found is None:
+            savepoint = self.connection.transaction()
+            await savepoint.start()
+            try:
+                [created] = await self._run_batch([PreparedWrite(resource, create, None)], None)
+            except Conflict:
+                # Another client may have created it meanwhile. If the principal may not read it, it stays a conflict.
+                await savepoint.rollback()
+                found = await self._found_row(planned)
+                if found is None:
+                    raise
+            else:
+                await savepoint.commit()
+                return created
+        if create.id is not None and planned.values[planned.plan.id_slot or 0] != found:
+            detail = f"The {resource.type} with these values has another id."
+            raise IdConflict(detail, pointer=member_pointer(create.pointer, "id"))
+        check_action(resource, "update", self.context)
+        update = msgspec.structs.replace(create, kind="update", id=str(found), lid=None)
+        [updated] = await self._run_batch([PreparedWrite(resource, update, None)], None)
+        if create.lid is not None:
+            self._ids[Lid(resource.type, create.lid)] = updated.id
+        return msgspec.structs.replace(updated, is_update=True)
+
+    async def _found_row(self, planned: PlannedWrite) -> Any:
+        """Lock the row that has the unique values of a create, and return its id, or None."""
+        conflict = planned.plan.conflict
+        assert conflict is not None
+        statement = compile_found(conflict)
+        return await self.connection.fetchval(statement.sql, *self._arguments(planned).of(statement))
 
     async def _plan(self, writes: Sequence[PreparedWrite]) -> tuple[Sequence[PreparedWrite], list[PlannedWrite]]:
         """Return the plans of the writes. Some can only be made here: the row has to be found, or custom code may
@@ -272,7 +324,7 @@ class Transaction:
             statements = self.engine.statements.of_write(group[0].plan, shown)
             rows = await self._run_rows(group, shown, statements) if way_of(group, statements) == "rows" else None
             if rows is not None:
-                outcomes += [WrittenRow(row[0], row) for row in rows]
+                outcomes += [written_row(group[0].plan, row) for row in rows]
                 if is_checked:
                     await self._check_written(group, outcomes[-len(group) :])
                 continue
@@ -316,7 +368,7 @@ class Transaction:
         try:
             rows = await send()
         except Exception as error:
-            if not is_refusal(error):
+            if not _is_refused_together(error):
                 raise
         if len(rows) < count or any(row[0] is None for row in rows):
             await savepoint.rollback()
@@ -392,6 +444,12 @@ class Transaction:
         if isinstance(value, Lid):
             return self._ids[value]
         return [self._resolved(item) for item in value] if isinstance(value, list) else value
+
+
+def _is_refused_together(error: Exception) -> bool:
+    """Return whether several writes were refused, of which each may be possible: ON CONFLICT cannot update a row
+    twice."""
+    return is_refusal(error) or isinstance(error, asyncpg.CardinalityViolationError)
 
 
 def check_agreements(write: PlannedWrite) -> None:

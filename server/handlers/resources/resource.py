@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
+import msgspec
+
 from querybuild.errors import ApiError
+from querybuild.parse import parse_on_conflict, split_pairs
 from querybuild.planning.context import check_method
 from querybuild.query import Change
 from server.handlers.writing import WritingHandler
@@ -20,7 +23,14 @@ class CollectionHandler(WritingHandler):
 
     async def post(self) -> None:
         check_method(self.resource, "create")
-        await self.answer_create(self.resource, partial(self.decode_write, self.asked("create")))
+        await self.answer_create(self.resource, self._parse_create)
+
+    def _parse_create(self, errors: list[ApiError]) -> Change | TypedWrite | None:
+        asked = self.asked("create")
+        if self.request.query:
+            on_conflict = parse_on_conflict(split_pairs(self.request.query, []), errors)
+            asked = msgspec.structs.replace(asked, on_conflict=on_conflict)
+        return self.decode_write(asked, errors)
 
 
 class ResourceHandler(WritingHandler):

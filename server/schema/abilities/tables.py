@@ -64,6 +64,9 @@ async def with_abilities(
             has_unique_ids=(resource.type, "") not in unenforced_keys,
             is_view=resource in tables and tables[resource].kind not in ("r", "p"),
             version=versions.get(resource),
+            unique_keys=tables[resource].unique_keys if resource in tables else (),
+            # PostgreSQL cannot return `xmax` of partitions.
+            tells_updates=resource in tables and tables[resource].kind == "r",
         )
         for resource in resources
     }

@@ -62,6 +62,7 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     pointer        ignored  refused
     id_pointer     ignored  refused
     match          refused  refused
+    on_conflict    used     refused
     """,
     ),
     LinkageChange: (
@@ -88,12 +89,13 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     PreparedWrite: (
         {"single": batches.PREPARED},
         """
-              single
-    resource  used
-    change    used
-    planned   used
-    related   refused
-    path_id   ignored
+                single
+    resource    used
+    change      used
+    planned     used
+    related     refused
+    path_id     ignored
+    looked_for  refused
     """,
     ),
     PlannedWrite: (
@@ -130,6 +132,7 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     implied       used     refused  refused  refused
     owner         refused  refused  refused  refused
     checked       used     used     refused  refused
+    conflict      used     used     refused  refused
     """,
     ),
     LinkWrite: (

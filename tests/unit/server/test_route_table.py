@@ -14,6 +14,7 @@ from server.routes import OPENMETRICS, TABLE, TEXT, Shape, methods_of
 ALL = RESOURCE_METHODS | RELATIONSHIP_METHODS
 UNREAD = ALL - {"list", "detail", "read"}
 
+CREATE = "fields include onConflict"
 ONE, LINKAGE, MANY = "fields include", "fields include page", "fields filter include page sort"
 NAMES = {None: "", JSON_API: "json:api", ATOMIC_OPERATIONS: "atomic", ANY: "any"}
 
@@ -27,9 +28,9 @@ NAMES = {None: "", JSON_API: "json:api", ATOMIC_OPERATIONS: "atomic", ANY: "any"
         (Shape.METRICS, ALL, None, ["GET||"]),
         (Shape.PROTECTED_RESOURCE, ALL, None, ["GET||"]),
         *((shape, ALL, None, ["GET||"]) for shape in (Shape.OPENAPI, Shape.DOCS, Shape.DOCS_FILE)),
-        (Shape.COLLECTION, ALL, None, [f"GET|{MANY}|", f"POST|{ONE}|json:api"]),
-        (Shape.COLLECTION, {"list"}, None, [f"GET|{MANY}|", f"POST|{ONE}|json:api"]),
-        (Shape.COLLECTION, UNREAD, None, [f"POST|{ONE}|json:api"]),
+        (Shape.COLLECTION, ALL, None, [f"GET|{MANY}|", f"POST|{CREATE}|json:api"]),
+        (Shape.COLLECTION, {"list"}, None, [f"GET|{MANY}|", f"POST|{CREATE}|json:api"]),
+        (Shape.COLLECTION, UNREAD, None, [f"POST|{CREATE}|json:api"]),
         (Shape.RESOURCE, ALL, None, [f"GET|{ONE}|", f"PATCH|{ONE}|json:api", "DELETE||"]),
         (Shape.RESOURCE, {"detail"}, None, [f"GET|{ONE}|", f"PATCH|{ONE}|json:api", "DELETE||"]),
         (Shape.RESOURCE, UNREAD, None, [f"PATCH|{ONE}|json:api", "DELETE||"]),
