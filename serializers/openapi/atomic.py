@@ -8,6 +8,7 @@ from typing import Any
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Resource
 from querybuild.declarations.values import JsonSchema
+from querybuild.parse import ON_CONFLICT
 from serializers.openapi.api import Api, Schemas, component, narrowed, ref
 from serializers.openapi.documents import INCLUDED, SENT_ID, VERSION, example_document, linkage_part
 from serializers.operations import MEMBER
@@ -89,15 +90,25 @@ _MATCH: JsonSchema = {
                 {"type": "string", "pattern": "^[!#-~]+$"},
                 {"type": "array", "minItems": 1, "items": {"type": "string", "pattern": "^[!#-)+-~]+$"}},
             ],
-        }
+        },
+    },
+}
+_OR_UPDATE: JsonSchema = {
+    "type": "object",
+    "properties": {
+        ON_CONFLICT: {
+            "description": "The fields of a unique key: a resource with the same values is updated instead.",
+            "type": "string",
+            "pattern": "^[^,]+(,[^,]+)*$",
+        },
     },
 }
 
 
 def _operation(ops: list[str], members: JsonSchema) -> JsonSchema:
     properties = {"op": {"enum": ops}} | members
-    match = {} if ops == ["add"] else {"meta": _MATCH}
-    return {"type": "object", "properties": properties | match, "required": list(properties)}
+    meta = _OR_UPDATE if ops == ["add"] else _MATCH
+    return {"type": "object", "properties": properties | {"meta": meta}, "required": list(properties)}
 
 
 def example_operations(api: Api) -> dict[str, Any] | None:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Relationship, Resource, ToOne
 from querybuild.declarations.values import JsonSchema
-from querybuild.parse import TOTALS
+from querybuild.parse import FAMILIES, ON_CONFLICT, TOTALS
+from querybuild.planning.writes.conflicts import conflict_fields
 from serializers.openapi.api import Api, Schemas, component, ref
 from serializers.openapi.documents import example_id
 
@@ -66,6 +67,8 @@ def parameters(api: Api) -> Schemas:
             found[component(one.name, "linkage")] = _list_parameter("include", _INCLUDE, [one.name])
         for family in ("filter", "sort", "include"):
             found[component(resource.type, family)] = _OF_RESOURCE[family](resource, api)
+        if keys := unique_keys(resource):
+            found[component(resource.type, ON_CONFLICT)] = _on_conflict(keys)
     return found
 
 
@@ -84,8 +87,8 @@ def _id(resource: Resource) -> JsonSchema:
 def parameter_refs(accepts: frozenset[str], shown: Resource, linkage: Relationship | None) -> Iterator[JsonSchema]:
     """Yield the parameters of a route with these families. shown: the type of its primary data, or of the resources
     that its linkage identifies. linkage: the relationship, if the route is one of linkage."""
-    for family in ("filter", "sort", "page", "include", "fields"):
-        if family not in accepts:
+    for family in FAMILIES:
+        if family not in accepts or (family == ON_CONFLICT and not unique_keys(shown)):
             continue
         if family in ("page", "fields"):
             yield ref(family, "parameters")
@@ -93,6 +96,22 @@ def parameter_refs(accepts: frozenset[str], shown: Resource, linkage: Relationsh
             yield ref(component(linkage.name, "linkage"), "parameters")
         else:
             yield ref(component(shown.type, family), "parameters")
+
+
+def unique_keys(resource: Resource) -> list[str]:
+    """Return what `onConflict` may be: the fields of each unique key, with commas between."""
+    if "update" not in resource.methods or resource.requires_match:
+        return []
+    return list(dict.fromkeys([",".join(names) for names in conflict_fields(resource)]))
+
+
+def _on_conflict(keys: list[str]) -> JsonSchema:
+    return {
+        "name": ON_CONFLICT,
+        "in": "query",
+        "description": "The fields by which a resource is found, which is updated instead of creating one.",
+        "schema": {"type": "string", "enum": keys},
+    }
 
 
 _INCLUDE = "Related resources, by paths of relationships."

@@ -23,7 +23,7 @@ from serializers.openapi.documents import (
     example_linkage,
     linkage_part,
 )
-from serializers.openapi.parameters import id_parameter, parameter_refs
+from serializers.openapi.parameters import id_parameter, parameter_refs, unique_keys
 from server.describing.responses import DescribedOperation, Refusals, response
 from server.errors import IDEMPOTENCY_KEY
 from server.http.idempotency import IDEMPOTENT_REPLAYED
@@ -226,6 +226,10 @@ class Describer:
         content = {MEDIA_TYPE: document} | {one.name: {"type": "string"} for one in others}
         self.answers.setdefault(name, response(status, content, headers))
         found = {str(status): ref(name, "responses")}
+        if purpose.name == "create" and not purpose.of_target and unique_keys(shown):
+            updated = component(shown.type, "or_updated")
+            self.answers.setdefault(updated, response(200, content, headers[headers.index("ETag") :]))
+            found["200"] = ref(updated, "responses")
         if purpose.action == "read":
             self.answers.setdefault("304", response(304, {}, ["ETag"]))
             found["304"] = ref("304", "responses")

@@ -147,3 +147,24 @@ async def test_settings_turn_them_off(
     assert (await api.get("/-/openapi.json")).status == document
     assert (await api.get("/-/docs")).status == page
     assert (await api.get("/-/docs/page.js")).status == page
+
+
+async def test_keys_of_requests_and_unique_keys(start: Start, database_url: str) -> None:
+    """They are described where they are possible: keys as the setting says, `onConflict` for resources with a unique
+    key that a client may send."""
+    found = {}
+    for idempotency in ("off", "on", "required"):
+        document = (await read(await start(database_url, built_in(), idempotency=idempotency))).document
+        parameters = document["components"]["parameters"]
+        found[idempotency] = [name for name in parameters if name.startswith("Idempotency-Key")]
+        create = document["paths"]["/groups"]["post"]
+        names = [parameters[one["$ref"].rpartition("/")[2]]["name"] for one in create["parameters"]]
+        assert ("onConflict" in names, "Idempotency-Key" in names) == (True, idempotency != "off")
+        assert {"200", "201"} <= create["responses"].keys()
+        assert parameters["group.onConflict"]["schema"]["enum"] == ["name"]
+        assert "user.onConflict" not in parameters
+        created = document["components"]["responses"][create["responses"]["201"]["$ref"].rpartition("/")[2]]
+        assert ("Idempotent-Replayed" in created["headers"]) == (idempotency != "off")
+        refusals = document["components"]["responses"][create["responses"]["4XX"]["$ref"].rpartition("/")[2]]
+        assert ("idempotency_mismatch" in refusals["description"]) == (idempotency != "off")
+    assert found == {"off": [], "on": ["Idempotency-Key"], "required": ["Idempotency-Key.required"]}
