@@ -97,7 +97,9 @@ def plan_write(
     _check_columns(draft, id_slot)
     if len(errors) == known:
         plan_implied(draft)
-    conflict = plan_conflict(draft, id_slot) if is_create and len(errors) == known else None
+    # Custom code may send what is missing. By what a row is found must be known before that.
+    is_known = len(errors) == known or resource.hooks.before("create") is not None
+    conflict = plan_conflict(draft, id_slot) if is_create and is_known else None
     if is_create and len(errors) == known:
         _assign_by_rules(draft)
     return _planned(draft, id_slot, owner, linkage, conflict)

@@ -12,7 +12,7 @@ import msgspec
 from querybuild.cache import BoundedCache
 from querybuild.declarations.hooks import NO_HOOKS
 from querybuild.declarations.resource import Relationship, Resource
-from querybuild.errors import ApiError, quoted
+from querybuild.errors import ApiError, ConflictFault, quoted
 from querybuild.planning.changes import PlannedWrite, plan_write
 from querybuild.planning.context import Access, Context, View, check_action
 from querybuild.planning.rowsets import hides
@@ -110,17 +110,24 @@ class Writes:
             check_action(resource, change.kind, context)
         check_match(resource, change)
         if change.on_conflict is not None:
-            planned = self.plan(resource, change, context, errors)
-            conflict = planned.plan.conflict
-            is_decided = conflict is None or conflict.is_one_statement
-            return (
-                PreparedWrite(resource, change, planned)
-                if is_decided
-                else PreparedWrite(resource, change, None, looked_for=planned)
-            )
+            return self._prepare_looked_for(resource, change, context, errors)
         if resource.hooks is not NO_HOOKS and resource.hooks.before(change.kind) is not None:
             return PreparedWrite(resource, change, None)
         return PreparedWrite(resource, change, self.plan(resource, change, context, errors))
+
+    def _prepare_looked_for(
+        self, resource: Resource, change: Change, context: Context, errors: list[ApiError]
+    ) -> PreparedWrite:
+        """Return a create that may update a row instead."""
+        found: list[ApiError] = []
+        planned = self.plan(resource, change, context, found)
+        # After a hook it is planned again.
+        is_hooked = resource.hooks.before("create") is not None
+        errors += [error for error in found if not is_hooked or isinstance(error, ConflictFault)]
+        conflict = planned.plan.conflict
+        if conflict is None or conflict.is_one_statement:
+            return PreparedWrite(resource, change, planned)
+        return PreparedWrite(resource, change, None, looked_for=planned)
 
     def prepare_typed(self, resource: Resource, asked: Change, body: bytes, context: Context) -> TypedWrite | None:
         """Decode and prepare a write in one step. Returns None if it must be decoded step by step. asked: the change as

@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
+from querybuild.parse import ON_CONFLICT
 from querybuild.shortcuts import Knows
+from serializers.openapi.parameters import unique_keys
 from server.resources import built_in
 from tests import catalog as corner
 from tests.first_rows import set_first_rows
@@ -21,7 +23,7 @@ from tests.property.filters import CORNER_TYPES, TYPES, filters, sorts
 from tests.property.rows import make_corner_rows, make_rows, store, store_corner
 from tests.property.served import Answer, Served, served
 from tests.property.test_hidden_rows import CHANCE, HEADERS, Pair, includes, pages, writes
-from tests.property.test_operations import EXTENDED
+from tests.property.test_operations import EXTENDED, operations
 from tests.property.test_operations import bodies as operation_bodies
 from tests.property.wild import targets
 
@@ -127,6 +129,25 @@ def test_operations(pair: Pair, data: DataObject) -> None:
     short, plain = [server.raw("POST", b"/operations", headers, body) for server in (pair.hiding, pair.bare)]
     assert short.status < 500, body
     assert (short.status, short.body) == (plain.status, plain.body), body
+    check_rows(pair)
+
+
+@settings(max_examples=settings().max_examples // 5)
+@given(data=st.data())
+def test_adds_that_may_update(pair: Pair, data: DataObject) -> None:
+    """The same, with `onConflict` in some of the adds."""
+    pair.reset()
+    listed = data.draw(st.lists(operations(pair.catalog, is_wild=False), min_size=1, max_size=6))
+    for operation in listed:
+        is_add = operation["op"] == "add" and "relationship" not in operation.get("ref", ())
+        keys = unique_keys(pair.hiding.engine.catalog.by_type[operation["data"]["type"]]) if is_add else []
+        if name := data.draw(st.sampled_from([*keys, *keys, "id", ""])):
+            operation["meta"] = {ON_CONFLICT: name}
+    headers = (*HEADERS, ("Content-Type", EXTENDED))
+    sent = json.dumps({"atomic:operations": listed}).encode()
+    short, plain = [server.raw("POST", b"/operations", headers, sent) for server in (pair.hiding, pair.bare)]
+    assert short.status < 500, sent
+    assert (short.status, short.body) == (plain.status, plain.body), sent
     check_rows(pair)
 
 

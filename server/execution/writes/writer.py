@@ -140,10 +140,11 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         try:
             return await self._run(writes, answer)
         except Exception as error:
-            if not self._may_hide(error):
+            is_hiding = self._may_hide(error)
+            if not (is_hiding or _may_be_met(error, writes)):
                 raise
         # A constraint has refused values, which tells of other rows. The rules come first: then it is found out again.
-        return await self._run_transaction(writes, answer, checks_sent=True)
+        return await self._run_transaction(writes, answer, checks_sent=is_hiding)
 
     def _may_hide(self, error: Exception) -> bool:
         """Return whether PostgreSQL has refused a write, and rules may forbid its values."""
@@ -332,6 +333,13 @@ class _TriedError(Exception):
 _UNDONE = (asyncpg.DivisionByZeroError, asyncpg.FeatureNotSupportedError)
 """Errors after which a write runs in a transaction: our own division by zero, which says that a trigger has cancelled
 the write, and tables with rules, which WITH cannot write."""
+
+
+def _may_be_met(error: Exception, writes: Sequence[PreparedWrite]) -> bool:
+    """Return whether a create was refused that updates the row that is there. Another client may have created this row
+    meanwhile: ON CONFLICT names one unique key, and the row may have been met at another one first."""
+    cause = error.__cause__ or error
+    return isinstance(cause, asyncpg.UniqueViolationError) and any(write.change.on_conflict for write in writes)
 
 
 def _planned(transaction: Transaction | None) -> Sequence[PlannedWrite]:

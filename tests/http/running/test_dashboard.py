@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from server.observing.metrics import METRICS
-from tests.http.conftest import Api
+from server.resources import built_in
+from tests.http.conftest import Start
 from tests.http.running.test_metrics import read
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -50,10 +51,12 @@ def labels(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("text", [dashboard(), rules()], ids=["dashboard", "rules"])
-async def test_each_metric_is_in_a_scrape(api: Api, text: str) -> None:
+async def test_each_metric_is_in_a_scrape(start: Start, database_url: str, text: str) -> None:
+    api = await start(database_url, built_in(), idempotency="on")
     await api.get("/users?page[size]=2")
     group = {"data": {"type": "group", "attributes": {"name": "a"}}}
-    assert [(await api.post("/groups", group)).status for _ in range(2)] == [201, 409]
+    sent = [await api.request("POST", "/groups", group, headers={"Idempotency-Key": key}) for key in "ab"]
+    assert [answer.status for answer in sent] == [201, 409]
     scraped = {f"waterspout_{name}" for name in read((await api.get("/-/metrics")).body.decode())}
     assert len(named(text)) > 5
     assert named(text) - scraped == set()
