@@ -25,7 +25,7 @@ from tests.property.served import Answer, Served, served
 from tests.property.test_hidden_rows import CHANCE, HEADERS, Pair, includes, pages, writes
 from tests.property.test_operations import EXTENDED, operations
 from tests.property.test_operations import bodies as operation_bodies
-from tests.property.wild import targets
+from tests.property.wild import dump, targets
 
 
 def without_shortcuts(server: Served) -> None:
@@ -144,7 +144,7 @@ def test_adds_that_may_update(pair: Pair, data: DataObject) -> None:
         if name := data.draw(st.sampled_from([*keys, *keys, "id", ""])):
             operation["meta"] = {ON_CONFLICT: name}
     headers = (*HEADERS, ("Content-Type", EXTENDED))
-    sent = json.dumps({"atomic:operations": listed}).encode()
+    sent = dump({"atomic:operations": listed}).encode("utf-8", "surrogatepass")
     short, plain = [server.raw("POST", b"/operations", headers, sent) for server in (pair.hiding, pair.bare)]
     assert short.status < 500, sent
     assert (short.status, short.body) == (plain.status, plain.body), sent
