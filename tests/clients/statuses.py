@@ -49,8 +49,10 @@ for name, texts in FORMATS.items():
 @schemathesis.hook
 def before_load_schema(context: Any, raw_schema: dict[str, Any]) -> None:
     """Remove patterns, lengths and examples beside the formats above: schemathesis would take values from them. Remove
-    the header Prefer: a resource that was only tried is not there later."""
+    the header Prefer: a resource that was only tried is not there later. Remove the example of a key, which would be
+    sent with all requests."""
     _leave_formats(raw_schema["components"]["schemas"])
+    raw_schema["components"].get("parameters", {}).get("Idempotency-Key", {}).pop("example", None)
     for path in raw_schema.get("paths", {}).values():
         for member in path.values():
             if isinstance(member, dict) and "parameters" in member:
@@ -86,10 +88,11 @@ def after_call(context: Any, case: Any, response: Any) -> None:
       id that does not exist, and another one that is not that of the path.
     - A tag that was made up is not that of a resource, and `*` is the tag of any.
     - A 404 may be about resources that are linked, and not about the one in the path.
+    - A key that another request had is refused.
     """
     if response.status_code == 414:
         response.status_code = 400
-    elif response.status_code == 412:
+    elif (response.status_code == 422 and b'"idempotency_mismatch"' in response.content) or response.status_code == 412:
         response.status_code = 409
     elif response.status_code in (400, 404) and response.content:
         errors = response.json()["errors"]
