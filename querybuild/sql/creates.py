@@ -1,5 +1,4 @@
-"""Compiles one statement for several creates, each of which may use the ids of those before it; and the statement that
-finds the row that a create updates instead.
+"""Compiles one statement for several creates, each of which may use the ids of those before it.
 
 It must not know: values.
 """
@@ -10,17 +9,13 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 
 import msgspec
-from pypika import Parameter, PostgreSQLQuery
+from pypika import Parameter
 
 from querybuild.declarations.terms import Template
 from querybuild.planning.plan import Node
-from querybuild.planning.writes.write_plan import LockStrength, RowConflict, WritePlan
+from querybuild.planning.writes.write_plan import WritePlan
 from querybuild.sql.binds import Binds
-from querybuild.sql.clauses import one_of, table
-from querybuild.sql.keys import shown_key
-from querybuild.sql.locks import lock_clause
 from querybuild.sql.modify import assigned, inserted, returning, width_of
-from querybuild.sql.statement import Statement
 
 
 class Create(msgspec.Struct, frozen=True):
@@ -73,15 +68,3 @@ def _part(create: Create, numbers: Iterator[int]) -> str:
     ]
     names = ",".join([f'"c{number}"' for number in range(create.width)])
     return f"({names}) AS ({inserted(plan, [terms]).get_sql()}{returning(plan, create.shown, Binds())})"
-
-
-def compile_found(conflict: RowConflict) -> Statement:
-    """Compile `SELECT "id" FROM "users" WHERE "email"=$1 FOR NO KEY UPDATE`: the row that a create updates instead, if
-    the principal may read it."""
-    binds, rows = Binds(), conflict.rows
-    found = table(rows.resource)
-    same = "{} IS NOT DISTINCT FROM {}" if conflict.has_equal_nulls else "{}={}"
-    equal = [Template(same, found.field(one.column), assigned(one, binds.request(one.slot))) for one in conflict.key]
-    meant = one_of(rows, Template(" AND ".join(["{}"] * len(equal)), *equal), binds)
-    query = PostgreSQLQuery.from_(found).select(shown_key(found.field, rows.resource.id.key)).where(meant)
-    return Statement(query.get_sql() + lock_clause(LockStrength.NO_KEY_UPDATE, rows.resource), binds.slots)

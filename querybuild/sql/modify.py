@@ -18,7 +18,7 @@ from querybuild.declarations.resource import Resource
 from querybuild.declarations.terms import Template, escaped_braces, sql_of
 from querybuild.planning.plan import Condition, Node, Rows, node_of
 from querybuild.planning.rowsets import with_alias
-from querybuild.planning.writes.write_plan import Assignment, Implied, LockStrength, WritePlan
+from querybuild.planning.writes.write_plan import Assignment, Implied, LockStrength, RowConflict, WritePlan
 from querybuild.shortcuts import Knows
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import (
@@ -91,6 +91,7 @@ class WriteStatements(msgspec.Struct, frozen=True):
     keeps_row: whether a trigger keeps the deleted row.
     is_in_order: whether each of several writes must be done, and checked, before the next one.
     is_merged: whether the write may be one of several creates in one statement.
+    met: locks the row that a create updates instead.
     standalone: `row` as the only statement of a transaction, if it is the whole write.
     pipelined: the statements of the whole write, if they can be sent without waiting for results
         (`pipelined_links.py`). The last one fails if they have not done it.
@@ -109,6 +110,7 @@ class WriteStatements(msgspec.Struct, frozen=True):
     keeps_row: bool
     is_in_order: bool
     is_merged: bool = False
+    met: Statement | None = None
     standalone: Statement | None = None
     pipelined: tuple[Statement, ...] = ()
 
@@ -141,6 +143,7 @@ def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements
         links=tuple(compile_link(link) for link in plan.links),
         keeps_row=plan.kind == "delete" and plan.resource.soft_delete,
         is_in_order=_is_in_order(plan),
+        met=None if plan.conflict is None else _lock_met(plan.conflict),
     )
     if row is None and statements.lock is not None and not targets and shown is None:
         pipelined = compile_pipelined(plan, statements.lock, statements.links)
@@ -419,18 +422,34 @@ def _targets(plan: WritePlan) -> Iterator[TargetStatement]:
         yield TargetStatement(implied.rows.resource, parts[0].slot, _lock_implied(implied), parts=parts)
 
 
-def _lock_implied(implied: Implied) -> Statement:
-    """Compile `SELECT "id" FROM "teams" WHERE "tenant_id"=$1 AND "id"=$2 FOR KEY SHARE`"""
-    binds, rows = Binds(), implied.rows
-    found = table(rows.resource)
+def _lock_equal(
+    rows: Rows,
+    names: Iterable[str],
+    assignments: Iterable[Assignment],
+    strength: LockStrength,
+    *,
+    has_equal_nulls: bool = False,
+) -> Statement:
+    """Compile `SELECT "id" FROM "teams" WHERE "tenant_id"=$1 AND "id"=$2 FOR KEY SHARE`. names: the columns that have
+    the values of the assignments. has_equal_nulls: whether two nulls are equal."""
+    binds, found = Binds(), table(rows.resource)
+    same = "{} IS NOT DISTINCT FROM {}" if has_equal_nulls else "{}={}"
     equal = [
-        Template("{}={}", found.field(name), assigned(one, binds.request(one.slot)))
-        for name, one in zip(implied.columns, implied.assignments, strict=True)
+        Template(same, found.field(name), assigned(one, binds.request(one.slot)))
+        for name, one in zip(names, assignments, strict=True)
     ]
     meant = one_of(rows, Template(" AND ".join(["{}"] * len(equal)), *equal), binds)
     query = PostgreSQLQuery.from_(found).select(shown_key(found.field, rows.resource.id.key)).where(meant)
-    sql = query.get_sql() + lock_clause(LockStrength.KEY_SHARE, rows.resource)
-    return Statement(sql, binds.slots, decides_again(rows))
+    return Statement(query.get_sql() + lock_clause(strength, rows.resource), binds.slots, decides_again(rows))
+
+
+def _lock_implied(implied: Implied) -> Statement:
+    return _lock_equal(implied.rows, implied.columns, implied.assignments, LockStrength.KEY_SHARE)
+
+
+def _lock_met(conflict: RowConflict) -> Statement:
+    names, nulls = [one.column for one in conflict.key], conflict.has_equal_nulls
+    return _lock_equal(conflict.rows, names, conflict.key, LockStrength.NO_KEY_UPDATE, has_equal_nulls=nulls)
 
 
 def _by_slot(plan: WritePlan) -> Iterable[Assignment]:

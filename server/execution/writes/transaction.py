@@ -32,7 +32,6 @@ from querybuild.planning.rows import Row
 from querybuild.planning.writes.shared_columns import agree, disagreement
 from querybuild.planning.writes.write_plan import ExpectedLinkage, LockStrength, WritePlan
 from querybuild.query import Change, Lid, Match
-from querybuild.sql.creates import compile_found
 from querybuild.sql.free_ids import FreeIdStatements
 from querybuild.sql.modify import WriteStatements, rows_per_insert
 from querybuild.sql.sent_checks import compile_sent_check
@@ -50,7 +49,7 @@ from server.execution.writes.answers import Answer
 from server.execution.writes.batches import batches, by_plan, way_of
 from server.execution.writes.free_ids import draw_free_ids
 from server.execution.writes.hooks import Writing
-from server.execution.writes.locks import fetch_only, lock_related, lock_rows
+from server.execution.writes.locks import fetch_locked_row, fetch_only, lock_related, lock_rows
 from server.execution.writes.outcomes import WrittenRow, check_row, precondition_failed, written, written_row
 from server.execution.writes.sequence import run_sequence
 from server.postgres.connection import PostgresConnection
@@ -224,7 +223,8 @@ class Transaction:
             else:
                 await savepoint.commit()
                 return created
-        if create.id is not None and planned.values[planned.plan.id_slot or 0] != found:
+        slot = planned.plan.id_slot
+        if create.id is not None and (slot is None or planned.values[slot] != found):
             detail = f"The {resource.type} with these values has another id."
             raise IdConflict(detail, pointer=member_pointer(create.pointer, "id"))
         check_action(resource, "update", self.context)
@@ -236,10 +236,10 @@ class Transaction:
 
     async def _found_row(self, planned: PlannedWrite) -> Any:
         """Lock the row that has the unique values of a create, and return its id, or None."""
-        conflict = planned.plan.conflict
-        assert conflict is not None
-        statement = compile_found(conflict)
-        return await self.connection.fetchval(statement.sql, *self._arguments(planned).of(statement))
+        met = self.engine.statements.of_write(planned.plan, None).met
+        assert met is not None
+        locked = await fetch_locked_row(self.connection, met, self._arguments(planned).of(met))
+        return None if locked is None else locked[0]
 
     async def _plan(self, writes: Sequence[PreparedWrite]) -> tuple[Sequence[PreparedWrite], list[PlannedWrite]]:
         """Return the plans of the writes. Some can only be made here: the row has to be found, or custom code may
