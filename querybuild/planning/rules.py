@@ -117,8 +117,9 @@ class FieldRights(msgspec.Struct, frozen=True, eq=False):
         return any(has[index] for index in self.writers)
 
 
-_Known = tuple[Access, tuple[Any, ...], tuple[PrincipalRead, ...]]
-"""What is known of a principal: the access, the values of its context, and those of them that depend on the time."""
+_Known = tuple[Access, tuple[Any, ...], tuple[PrincipalRead, ...], tuple[Any, ...]]
+"""What is known of a principal: the access, the values of its context, those of them that depend on the time, and what
+its rights depend on."""
 
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -157,10 +158,7 @@ class Rules:
 
     def context_of(self, principal: Principal) -> Context:
         """Return the context of the requests of a principal. Raises what the functions of the rules raise."""
-        known = self._known.get(principal)
-        if known is None:
-            known = self._known[principal] = self._made(principal)
-        access, values, timed = known
+        access, values, timed, _ = self._known_of(principal)
         if timed:
             now, timely = datetime.now(UTC), list(values)
             for read in timed:
@@ -171,17 +169,17 @@ class Rules:
     def rights_of(self, principal: Principal) -> tuple[Any, ...]:
         """Return what the rules ask a principal for, without the time: as long as it is the same, the principal may do
         the same. Raises what the functions of the rules raise."""
-        values = list(self.context_of(principal).values)
-        for read in self._known[principal][2]:
-            _put(values, read, principal, _ANY_TIME)
-        return (*self._has(principal), *values)
+        return self._known_of(principal)[3]
 
-    def _has(self, principal: Principal) -> list[bool]:
-        return [has_principal(audience, principal) for audience in self._audiences]
+    def _known_of(self, principal: Principal) -> _Known:
+        known = self._known.get(principal)
+        if known is None:
+            known = self._known[principal] = self._made(principal)
+        return known
 
     def _made(self, principal: Principal) -> _Known:
         """Ask the audiences, and read the values of the principal."""
-        has = tuple(self._has(principal))
+        has = tuple([has_principal(audience, principal) for audience in self._audiences])
         values, now = list(self._values), datetime.now(UTC)
         fits, timed = list[bool](), list[PrincipalRead]()
         for audience, read in self._reads:
@@ -195,7 +193,10 @@ class Rules:
             timed += [read] if is_fitting and read.has_now else []
         key = has, tuple(fits)
         access = self._accesses.get_or_make(key, lambda: self._access(*key), lambda _: 1)
-        return access, tuple(values), tuple(timed)
+        untimed = values.copy()
+        for read in timed:
+            _put(untimed, read, principal, _ANY_TIME)
+        return access, tuple(values), tuple(timed), (*has, *untimed)
 
     def _access(self, has: Sequence[bool], fits: Sequence[bool]) -> Access:
         missing = {read.slot for (_, read), is_fitting in zip(self._reads, fits, strict=True) if not is_fitting}
