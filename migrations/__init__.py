@@ -16,12 +16,13 @@ import importlib.resources
 
 from migrations.files import Migration, MigrationError, load, new
 from migrations.locks import Connect, LockWait
-from migrations.record import SERVER_TABLE, TABLE, Applied, Status, compare, status, verify
+from migrations.record import SERVER_SCHEMA, SERVER_TABLE, TABLE, Applied, Status, compare, status, verify
 from migrations.runner import script, up
 
 __all__ = [
     "BUILT_IN",
     "SERVER",
+    "SERVER_SCHEMA",
     "SERVER_TABLE",
     "TABLE",
     "Applied",

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]"
 
 TABLE = "public.waterspout_migrations"
-SERVER_TABLE = "waterspout.migrations"
+SERVER_SCHEMA = "waterspout"
+SERVER_TABLE = f"{SERVER_SCHEMA}.migrations"
 
 _CREATE = """\
 CREATE TABLE {table} (
@@ -33,7 +34,7 @@ CREATE TABLE {table} (
     applied_at timestamptz NOT NULL DEFAULT now(),
     breaks_older_servers boolean NOT NULL DEFAULT false
 )"""
-_CREATE_SCHEMA = "CREATE SCHEMA IF NOT EXISTS waterspout"
+_CREATE_SCHEMA = f"CREATE SCHEMA IF NOT EXISTS {SERVER_SCHEMA}"
 _UPGRADE = """\
 ALTER TABLE {table} ADD COLUMN IF NOT EXISTS breaks_older_servers boolean NOT NULL DEFAULT false"""
 _INSERT = """\
@@ -42,12 +43,9 @@ INSERT INTO {table} (number, name, checksum, breaks_older_servers) VALUES ($1, $
 _SELECT = """\
 SELECT number, name, checksum, applied_at, coalesce((to_jsonb(record) ->> 'breaks_older_servers')::boolean, false)
 FROM {table} record ORDER BY number"""
-# Not to_regclass, which is an error for a schema that does not exist or may not be used.
-_EXISTS = """\
-SELECT EXISTS (SELECT FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1)
-               AND relname = $2)"""
+_EXISTS = "SELECT to_regclass($1) IS NOT NULL"
 _HAS_LAST_COLUMN = """\
-SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = $1::text::regclass
+SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass($1)
                AND attname = 'breaks_older_servers' AND NOT attisdropped)"""
 
 
@@ -107,7 +105,7 @@ async def read(conn: Connection, table: str = TABLE) -> tuple[Applied, ...]:
 
 
 async def _exists(conn: Connection, table: str) -> bool:
-    found: bool = await conn.fetchval(_EXISTS, *table.split("."))
+    found: bool = await conn.fetchval(_EXISTS, table)
     return found
 
 

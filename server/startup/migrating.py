@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import asyncpg
@@ -23,26 +24,25 @@ from server.tools.console.progress import step
 
 # One statement, because another runner may create the record, and then the tables, between two. The tables of
 # extensions belong to no user.
-_OTHER_TABLES = """
+_OTHER_TABLES = f"""
 SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE to_regclass('public.waterspout_migrations') IS NULL AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
-AND n.nspname NOT IN ('information_schema', 'waterspout') AND n.nspname NOT LIKE 'pg\\_%'
+AND n.nspname NOT IN ('information_schema', '{migrations.SERVER_SCHEMA}') AND n.nspname NOT LIKE 'pg\\_%'
 AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')
 ORDER BY 1
 """
 _SHOWN_TABLES = 5
 
-SERVER_SCHEMA = "waterspout"
-KEYS_TABLE = f"{SERVER_SCHEMA}.idempotency_keys"
-KEY_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
-_KEY_PRIVILEGES = f"""
+_KEYS_TABLE = f"{migrations.SERVER_SCHEMA}.idempotency_keys"
+_KEY_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
+_HAS_PRIVILEGES = f"""
 SELECT quote_ident(current_user), {
     ",".join(
-        f"has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, '{name}')" for name in KEY_PRIVILEGES
+        f"has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, '{name}')" for name in _KEY_PRIVILEGES
     )
 }
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = '{SERVER_SCHEMA}' AND c.relname = 'idempotency_keys'
+WHERE n.nspname = '{migrations.SERVER_SCHEMA}' AND c.relname = 'idempotency_keys'
 """
 
 log = logging.getLogger("server")
@@ -61,6 +61,10 @@ class MigrationSet(msgspec.Struct, frozen=True):
         """Return the names of migrations, separated by commas."""
         return ", ".join(self.prefix + one.name for one in found)
 
+    async def status(self, connection: asyncpg.Connection[Any]) -> Status:
+        """Compare a database with the files. Raises MigrationError."""
+        return await migrations.status(connection, self.files, self.table)
+
 
 def known_migrations(settings: Settings) -> tuple[Migration, ...]:
     """Return the migrations of the folder in the settings. Without a folder, return the built-in ones for the built-in
@@ -76,7 +80,9 @@ def migration_sets(settings: Settings) -> tuple[MigrationSet, ...]:
     own = MigrationSet(known_migrations(settings), hint=hint)
     if not settings.keeps_answers:
         return (own,)
-    return own, MigrationSet(migrations.load(migrations.SERVER), migrations.SERVER_TABLE, f"{SERVER_SCHEMA}/")
+    return own, MigrationSet(
+        migrations.load(migrations.SERVER), migrations.SERVER_TABLE, f"{migrations.SERVER_SCHEMA}/"
+    )
 
 
 def lock_wait(settings: Settings) -> LockWait:
@@ -99,21 +105,25 @@ async def apply(
 ) -> tuple[Migration, ...]:
     """Apply the pending migrations and return them. Raises StartError, MigrationError."""
     await _refuse_other_tables(connection, settings)
-    applied: tuple[Migration, ...] = ()
-    for one in migration_sets(settings):
-        if settings.pooler != "none" and (await migrations.status(connection, one.files, one.table)).pending:
-            refuse_pooler(settings)
-        with step("applying migrations") as show:
-            applied += await migrations.up(
-                connection,
-                one.files,
-                say=say,
-                begin=lambda name, show=show: show(f"applying {name}"),  # type: ignore[misc]  # the default binds it
-                lock_wait=lock_wait(settings),
-                connect=lambda: open_alone(url, settings),
-                table=one.table,
-            )
-    return applied
+    applied = [await _apply_set(connection, url, settings, one, say) for one in migration_sets(settings)]
+    return tuple(chain.from_iterable(applied))
+
+
+async def _apply_set(
+    connection: asyncpg.Connection[Any], url: str, settings: Settings, known: MigrationSet, say: Callable[[str], None]
+) -> tuple[Migration, ...]:
+    if settings.pooler != "none" and (await known.status(connection)).pending:
+        refuse_pooler(settings)
+    with step("applying migrations") as show:
+        return await migrations.up(
+            connection,
+            known.files,
+            say=say,
+            begin=lambda name: show(f"applying {name}"),
+            lock_wait=lock_wait(settings),
+            connect=lambda: open_alone(url, settings),
+            table=known.table,
+        )
 
 
 async def _refuse_other_tables(connection: asyncpg.Connection[Any], settings: Settings) -> None:
@@ -158,15 +168,15 @@ async def key_faults(connection: asyncpg.Connection[Any], settings: Settings) ->
     """Return what the role of the server may not do with the table of kept answers, if it needs it."""
     if not settings.keeps_answers:
         return ()
-    found = await connection.fetchrow(_KEY_PRIVILEGES)
+    found = await connection.fetchrow(_HAS_PRIVILEGES)
     if found is None:
-        return (f"idempotency is {settings.idempotency}, and the table {KEYS_TABLE} is missing: it was dropped",)
+        return (f"idempotency is {settings.idempotency}, and the table {_KEYS_TABLE} is missing: it was dropped",)
     role, *has = found
-    lacking = [name for name, is_granted in zip(KEY_PRIVILEGES, has, strict=True) if not is_granted]
+    lacking = [name for name, is_granted in zip(_KEY_PRIVILEGES, has, strict=True) if not is_granted]
     if not lacking:
         return ()
     return (
         f"idempotency is {settings.idempotency}, and the role {role} lacks {', '.join(lacking)} on "
-        f"{KEYS_TABLE}: GRANT USAGE ON SCHEMA {SERVER_SCHEMA} TO {role}; "
-        f"GRANT {', '.join(KEY_PRIVILEGES)} ON {KEYS_TABLE} TO {role};",
+        f"{_KEYS_TABLE}: GRANT USAGE ON SCHEMA {migrations.SERVER_SCHEMA} TO {role}; "
+        f"GRANT {', '.join(_KEY_PRIVILEGES)} ON {_KEYS_TABLE} TO {role};",
     )

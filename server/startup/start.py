@@ -17,7 +17,6 @@ from typing import Any
 
 import asyncpg
 
-import migrations
 from querybuild.errors import listed
 from server.embedded import postgres as embedded
 from server.postgres.driver_errors import in_one_line
@@ -154,7 +153,7 @@ async def prepare_database(
         if not is_reload and (settings.database_url is None or settings.migrate):
             await migrating.apply(connection, url, settings, say)
         for one in migrating.migration_sets(settings):
-            migrating.check_schema_status(await migrations.status(connection, one.files, one.table), one)
+            migrating.check_schema_status(await one.status(connection), one)
         if faults := await migrating.key_faults(connection, settings):
             raise StartError("\n".join(faults))
         with step("comparing the declarations with the database"):

@@ -78,7 +78,7 @@ def migrate_status(settings: Settings, *, check: bool = False) -> int:
     async def work(connection: Connection, _: str) -> int:
         is_pending = False
         for one in sets:
-            state = await migrations.status(connection, one.files, one.table)
+            state = await one.status(connection)
             for migration in state.applied:
                 print(f"applied  {one.prefix}{migration.name}")
             for migration in state.pending:
@@ -101,7 +101,7 @@ def migrate_verify(settings: Settings) -> int:
         for one in sets:
             of_set = await migrations.verify(connection, one.files, one.table)
             if not of_set:
-                state = await migrations.status(connection, one.files, one.table)
+                state = await one.status(connection)
                 applied, known = applied + len(state.applied), known + len(one.files)
                 of_set = tuple(
                     f"{row.name} was applied to this database and is not in the folder" for row in state.ahead
@@ -157,11 +157,7 @@ def check(settings: Settings, *, as_json: bool = False) -> int:
 
     async def work(connection: Connection, _: str) -> tuple[CheckReport, Sequence[Fault]]:
         pending = tuple(
-            [
-                one.prefix + migration.name
-                for one in sets
-                for migration in (await migrations.status(connection, one.files, one.table)).pending
-            ]
+            [one.prefix + migration.name for one in sets for migration in (await one.status(connection)).pending]
         )
         with step("comparing the declarations with the database") as show:
             schema = await compare(connection, settings, declared)

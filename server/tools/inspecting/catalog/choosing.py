@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+import migrations
 from querybuild.declarations.terms import quote_ident
 from querybuild.errors import nearest, quoted
 from server.tools.inspecting.catalog.model import InspectedDatabase, LeftOut
@@ -53,9 +54,6 @@ MIGRATION_TABLES = frozenset(
 )
 """Tables in which tools keep what they have applied, in lower case."""
 
-
-SERVER_SCHEMA = "waterspout"
-"""The schema of the server's own tables."""
 
 _WILDCARDS = frozenset("*?[")
 
@@ -108,7 +106,7 @@ class Choice(msgspec.Struct, frozen=True):
             return LeftOut(full_name, kind="extension table")
         if name.lower() in MIGRATION_TABLES:
             return LeftOut(full_name, kind="migration table")
-        if schema == SERVER_SCHEMA:
+        if schema == migrations.SERVER_SCHEMA:
             return LeftOut(full_name, kind="server table")
         if row["parted"]:
             return LeftOut(full_name, kind="child table")
