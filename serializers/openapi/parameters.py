@@ -8,7 +8,7 @@ from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Relationship, Resource, ToOne
 from querybuild.declarations.values import JsonSchema
 from querybuild.parse import FAMILIES, ON_CONFLICT, TOTALS
-from querybuild.planning.writes.conflicts import conflict_fields
+from querybuild.planning.writes.conflicts import conflict_keys
 from serializers.openapi.api import Api, Schemas, component, ref
 from serializers.openapi.documents import example_id
 
@@ -67,7 +67,7 @@ def parameters(api: Api) -> Schemas:
             found[component(one.name, "linkage")] = _list_parameter("include", _INCLUDE, [one.name])
         for family in ("filter", "sort", "include"):
             found[component(resource.type, family)] = _OF_RESOURCE[family](resource, api)
-        if keys := unique_keys(resource):
+        if keys := conflict_keys(resource):
             found[component(resource.type, ON_CONFLICT)] = _on_conflict(keys)
     return found
 
@@ -88,7 +88,7 @@ def parameter_refs(accepts: frozenset[str], shown: Resource, linkage: Relationsh
     """Yield the parameters of a route with these families. shown: the type of its primary data, or of the resources
     that its linkage identifies. linkage: the relationship, if the route is one of linkage."""
     for family in FAMILIES:
-        if family not in accepts or (family == ON_CONFLICT and not unique_keys(shown)):
+        if family not in accepts or (family == ON_CONFLICT and not conflict_keys(shown)):
             continue
         if family in ("page", "fields"):
             yield ref(family, "parameters")
@@ -96,13 +96,6 @@ def parameter_refs(accepts: frozenset[str], shown: Resource, linkage: Relationsh
             yield ref(component(linkage.name, "linkage"), "parameters")
         else:
             yield ref(component(shown.type, family), "parameters")
-
-
-def unique_keys(resource: Resource) -> list[str]:
-    """Return what `onConflict` may be: the fields of each unique key, with commas between."""
-    if "update" not in resource.methods or resource.requires_match:
-        return []
-    return list(dict.fromkeys([",".join(names) for names in conflict_fields(resource)]))
 
 
 def _on_conflict(keys: list[str]) -> JsonSchema:

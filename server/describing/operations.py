@@ -11,6 +11,7 @@ import msgspec
 from querybuild.declarations.access import Action
 from querybuild.declarations.resource import Relationship, Resource, ToOne
 from querybuild.declarations.values import JsonSchema
+from querybuild.planning.writes.conflicts import conflict_keys
 from serializers.json_api import MEDIA_TYPE
 from serializers.links import quote_segment
 from serializers.openapi.api import Api, Schemas, component, ref
@@ -23,7 +24,7 @@ from serializers.openapi.documents import (
     example_linkage,
     linkage_part,
 )
-from serializers.openapi.parameters import id_parameter, parameter_refs, unique_keys
+from serializers.openapi.parameters import id_parameter, parameter_refs
 from server.describing.responses import DescribedOperation, Refusals, response
 from server.errors import IDEMPOTENCY_KEY
 from server.http.idempotency import IDEMPOTENT_REPLAYED
@@ -226,9 +227,9 @@ class Describer:
         content = {MEDIA_TYPE: document} | {one.name: {"type": "string"} for one in others}
         self.answers.setdefault(name, response(status, content, headers))
         found = {str(status): ref(name, "responses")}
-        if purpose.name == "create" and not purpose.of_target and unique_keys(shown):
+        if purpose.name == "create" and not purpose.of_target and conflict_keys(shown):
             updated = component(shown.type, "or_updated")
-            self.answers.setdefault(updated, response(200, content, headers[headers.index("ETag") :]))
+            self.answers.setdefault(updated, response(200, content, [one for one in headers if one != "Location"]))
             found["200"] = ref(updated, "responses")
         if purpose.action == "read":
             self.answers.setdefault("304", response(304, {}, ["ETag"]))

@@ -52,9 +52,8 @@ _TITLES = {
 class DescribedOperation(msgspec.Struct, frozen=True):
     """What the errors of an operation depend on. row: its row of the route table. has_id: whether it names a resource
     that may not exist. is_open: whether everybody may do everything. takes_keys: whether the answers to writes with a
-    key are kept. uses_database: whether it reads or writes rows.
-    is_atomic: whether it is that of atomic operations. Without the media type of the extension, its errors have another
-    form."""
+    key are kept. uses_database: whether it reads or writes rows. is_atomic: whether it is that of atomic operations.
+    Without the media type of the extension, its errors have another form."""
 
     row: Method
     has_id: bool

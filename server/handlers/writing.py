@@ -131,15 +131,12 @@ class WritingHandler(ReadingHandler):
             if self._fault is not None:
                 raise self._fault
             await run()
-        except (ApiError, KeyRefused) as error:
+        except (ApiError, KeyRefused):
             # A fault may have been found before the writes began, and the key comes first.
             found = None if claim.is_held else await self._look_up(claim)
-            if found is not None:
-                return found
-            if isinstance(error, KeyRefused):
-                # The other request has ended meanwhile, and was rolled back.
-                raise KeyInProgress("A request with this key was being carried out: send it again.") from error
-            raise
+            if found is None:
+                raise
+            return found
         return None
 
     async def _look_up(self, claim: KeyClaim) -> Reply | None:

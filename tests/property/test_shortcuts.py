@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
 from querybuild.parse import ON_CONFLICT
+from querybuild.planning.writes.conflicts import conflict_keys
 from querybuild.shortcuts import Knows
-from serializers.openapi.parameters import unique_keys
 from server.resources import built_in
 from tests import catalog as corner
 from tests.first_rows import set_first_rows
@@ -140,7 +140,7 @@ def test_adds_that_may_update(pair: Pair, data: DataObject) -> None:
     listed = data.draw(st.lists(operations(pair.catalog, is_wild=False), min_size=1, max_size=6))
     for operation in listed:
         is_add = operation["op"] == "add" and "relationship" not in operation.get("ref", ())
-        keys = unique_keys(pair.hiding.engine.catalog.by_type[operation["data"]["type"]]) if is_add else []
+        keys = conflict_keys(pair.hiding.engine.catalog.by_type[operation["data"]["type"]]) if is_add else []
         if name := data.draw(st.sampled_from([*keys, *keys, "id", ""])):
             operation["meta"] = {ON_CONFLICT: name}
     headers = (*HEADERS, ("Content-Type", EXTENDED))

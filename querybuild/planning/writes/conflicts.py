@@ -6,9 +6,10 @@ It must not know: SQL text, rows, documents.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from querybuild.declarations.hooks import NO_HOOKS
+from querybuild.declarations.keys import UniqueKey
 from querybuild.declarations.resource import Resource, ToOne, own_key_of
 from querybuild.errors import ConflictFault, quoted, release_frames
 from querybuild.planning.rowsets import hides, open_written
@@ -56,19 +57,26 @@ def _planned(draft: Draft, asked: OnConflict, id_slot: int | None) -> RowConflic
     )
 
 
-def conflict_fields(resource: Resource) -> Iterable[tuple[str, ...]]:
-    """Yield the fields of each unique key that a client may name."""
+def conflict_keys(resource: Resource) -> list[str]:
+    """Return what `onConflict` may be: the fields of each unique key that a client may name, with commas between."""
+    if "update" not in resource.methods or resource.requires_match:
+        return []
     fields = [ID] if resource.client_ids else []
     fields += [one.name for one in resource.attributes if one.is_writable(on_create=True)]
     fields += [one.name for one in resource.relationships if own_key_of(one) is not None]
-    for key in resource.abilities.unique_keys:
-        for field in fields:
-            if set(_columns_of(resource, field)) == set(key.columns):
-                yield (field,)
-        if len(key.columns) > 1:
-            named = [[one for one in fields if _columns_of(resource, one) == (column,)] for column in key.columns]
-            if all(named):
-                yield tuple([names[0] for names in named])
+    found = [",".join(names) for key in resource.abilities.unique_keys for names in _named(resource, key, fields)]
+    return list(dict.fromkeys(found))
+
+
+def _named(resource: Resource, key: UniqueKey, fields: list[str]) -> Iterator[tuple[str, ...]]:
+    """Yield the fields that have the columns of a key: each that has all of them, and one for each column."""
+    for field in fields:
+        if set(_columns_of(resource, field)) == set(key.columns):
+            yield (field,)
+    if len(key.columns) > 1:
+        named = [[one for one in fields if _columns_of(resource, one) == (column,)] for column in key.columns]
+        if all(named):
+            yield tuple([names[0] for names in named])
 
 
 def _columns_of(resource: Resource, field: str) -> tuple[str, ...]:
@@ -122,5 +130,5 @@ def _shown(names: Iterable[str]) -> str:
 
 
 def _possible(resource: Resource) -> str:
-    known = [",".join(names) for names in conflict_fields(resource)]
-    return f"Possible is {' or '.join(map(quoted, dict.fromkeys(known)))}." if known else "Nothing else is unique here."
+    known = conflict_keys(resource)
+    return f"Possible is {' or '.join(map(quoted, known))}." if known else "Nothing else is unique here."

@@ -30,8 +30,8 @@ _FIND = (
     "FROM (SELECT) one LEFT JOIN waterspout.idempotency_keys "
     "ON id=$1 AND created_at>now()-make_interval(hours=>$2::int)"
 )
-# The row of an expired key may still be there. All values are texts and numbers, which can be pipelined.
 _COLUMNS = "key,issuer,subject,address,request,rights,status,location,etag,media_type,has_document,document,created_at"
+# The row of an expired key may still be there. All values are texts and numbers, which can be pipelined.
 _KEEP = (
     f"INSERT INTO waterspout.idempotency_keys (id,{_COLUMNS}) "
     "VALUES ($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12::int=1,NULLIF(decode($13,'hex'),''),now()) "
@@ -105,7 +105,11 @@ class KeyClaim:
 
     async def look_up(self, database: Database) -> Reply | None:
         """Return the kept answer, or None. Raises KeyInProgress, KeyMismatch."""
-        return await database.write(self._find)
+        reply = await database.write(self._find)
+        if reply is None and self.refused() is not None:
+            # The other request has ended meanwhile, and was rolled back.
+            raise KeyInProgress("A request with this key was being carried out: send it again.")
+        return reply
 
     async def _find(self, connection: PostgresConnection) -> Reply | None:
         request = self._request
