@@ -11,12 +11,11 @@ import asyncpg
 import pytest
 
 from server.execution.writes.keys import NOT_KEPT
-from tests.http.access.test_rights_races import WAITING
 from tests.http.access.test_row_security import ATOMIC, post, update
+from tests.http.access.test_row_security_leaks import locked, until_waiting
 from tests.http.conftest import create_server_tables
 from tests.http.supabase import ANN, BOB, Open, Shop
 from tests.http.writes.test_keyed_writes import code_of, replayed, shown
-from tests.waiting import until
 
 KEY = {"Idempotency-Key": "k"}
 GRANTS = """
@@ -82,17 +81,13 @@ async def test_what_policies_refuse_is_not_kept(open_keyed: Open) -> None:
 
 async def test_while_the_first_one_is_at_work(open_keyed: Open) -> None:
     shop = await open_keyed()
-    owner, watcher = [await asyncpg.connect(shop.database_url) for _ in range(2)]
-    async with owner.transaction():
-        await owner.execute("SELECT FROM posts FOR UPDATE")
+    async with locked(shop) as owner:
         first = asyncio.ensure_future(shop.request(ANN, "PATCH", "/posts/1", update("1", title="x"), **KEY))
-        await until(lambda: watcher.fetch(WAITING))
+        await until_waiting(owner)
         again = await shop.request(ANN, "PATCH", "/posts/1", update("1", title="x"), **KEY)
         assert code_of(again) == (409, "idempotency_in_progress")
     assert (await first).status == 200
     assert replayed(await shop.request(ANN, "PATCH", "/posts/1", update("1", title="x"), **KEY)) == "true"
-    for one in (owner, watcher):
-        await one.close()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 
 from querybuild.query import Change
@@ -20,7 +19,7 @@ from server.postgres.old_keys import BATCH_ROWS, remove_all
 from server.resources import built_in
 from tests.http.access.test_rights_races import WAITING
 from tests.http.conftest import MEDIA_TYPE, Answer, Api, Inspected, Serve, Start
-from tests.http.operating import EXTENDED, add, remove
+from tests.http.operating import EXTENDED, add, remove, session
 from tests.http.people import create_household, document, select, user
 from tests.http.reads.test_functions import FILM, FUNCTIONS, MAKER, ROLE, as_ann, functions_url
 from tests.http.writes.test_around_writes import EVERY
@@ -227,13 +226,9 @@ async def test_what_was_not_done_is_tried_again(keyed: Api) -> None:
 @asynccontextmanager
 async def held(api: Api, sql: str) -> AsyncIterator[None]:
     """Hold a transaction open that has executed this statement."""
-    connection = await asyncpg.connect(api.database_url)
-    try:
-        async with connection.transaction():
-            await connection.execute(sql)
-            yield
-    finally:
-        await connection.close()
+    async with session(api) as connection, connection.transaction():
+        await connection.execute(sql)
+        yield
 
 
 async def test_while_the_first_one_is_at_work(keyed: Api) -> None:
