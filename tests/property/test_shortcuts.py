@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
@@ -137,6 +137,8 @@ def test_operations(pair: Pair, data: DataObject) -> None:
 def test_adds_that_may_update(pair: Pair, data: DataObject) -> None:
     """The same, with `onConflict` in some of the adds."""
     pair.reset()
+    # A request that is tried the short way first spends more numbers.
+    pair.number(1)
     listed = data.draw(st.lists(operations(pair.catalog, is_wild=False), min_size=1, max_size=6))
     for operation in listed:
         is_add = operation["op"] == "add" and "relationship" not in operation.get("ref", ())
@@ -145,6 +147,7 @@ def test_adds_that_may_update(pair: Pair, data: DataObject) -> None:
             operation["meta"] = {ON_CONFLICT: name}
     headers = (*HEADERS, ("Content-Type", EXTENDED))
     sent = dump({"atomic:operations": listed}).encode("utf-8", "surrogatepass")
+    assume(not CHANCE & set(sent.split(b'"')))
     short, plain = [server.raw("POST", b"/operations", headers, sent) for server in (pair.hiding, pair.bare)]
     assert short.status < 500, sent
     assert (short.status, short.body) == (plain.status, plain.body), sent
