@@ -10,7 +10,7 @@ from querybuild.planning.plan import Slot
 
 class Statement(msgspec.Struct, frozen=True):
     """An SQL text, and the slots of its parameters $1, $2, ... decides_again: it locks rows by criteria that read other
-    rows, so it is run twice (`locks.py`). positions: those of the slots."""
+    rows, so it is run twice (`writes/locks.py`). positions: those of the slots."""
 
     sql: str
     slots: tuple[Slot, ...]

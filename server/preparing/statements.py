@@ -15,12 +15,12 @@ from querybuild.planning.plan import Node, ReadPlan, Rows
 from querybuild.planning.reads.stream_plan import plan_stream
 from querybuild.planning.writes.write_plan import LockStrength, WritePlan
 from querybuild.sql.calls import compile_ids, compile_value
-from querybuild.sql.creates import Create, compile_creates
-from querybuild.sql.locks import compile_check, compile_locks
-from querybuild.sql.modify import WriteStatements, compile_rows, compile_write
 from querybuild.sql.select import ReadStatements, compile_linkage_version, compile_read
 from querybuild.sql.statement import Statement
 from querybuild.sql.stream import StreamStatements, compile_stream
+from querybuild.sql.writes.creates import Create, compile_creates
+from querybuild.sql.writes.locks import compile_check, compile_locks
+from querybuild.sql.writes.modify import WriteStatements, compile_rows, compile_write
 
 ENTRY_BYTES = 4096
 """The assumed bytes of an entry besides its texts. According to tracemalloc a short read, prepared and compiled, takes

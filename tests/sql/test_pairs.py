@@ -12,8 +12,8 @@ from tornado.ioloop import IOLoop
 from querybuild.declarations.operators import OPERATORS
 from querybuild.errors import ApiError
 from querybuild.planning.planner import PlannedRead
-from querybuild.sql.modify import compile_write
 from querybuild.sql.select import compile_read
+from querybuild.sql.writes.modify import compile_write
 from tests.catalog import SAMPLE, SAMPLE_TYPE
 from tests.planning import create, filter_query, read_collection
 

@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 from tornado.ioloop import IOLoop
 
-from querybuild.sql.modify import compile_write
 from querybuild.sql.select import compile_read
+from querybuild.sql.writes.modify import compile_write
 from tests.planning import create, filter_query, read_collection
 
 BODIES: list[tuple[str, Any]] = [

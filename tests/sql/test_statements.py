@@ -12,9 +12,9 @@ from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.context import Context
 from querybuild.planning.plan import RelatedScope
 from querybuild.planning.planner import plan_linkage
-from querybuild.sql.modify import compile_write
 from querybuild.sql.select import compile_read
 from querybuild.sql.statement import Statement
+from querybuild.sql.writes.modify import compile_write
 from server.execution.arguments import Arguments
 from tests.catalog import CATALOG, SAMPLE
 from tests.link_statements import JOINS, LINKS

@@ -11,8 +11,8 @@ import asyncpg
 import pytest
 from tornado.ioloop import IOLoop
 
-from querybuild.sql.modify import compile_write
 from querybuild.sql.select import compile_read
+from querybuild.sql.writes.modify import compile_write
 from serializers.encode import DocumentEncoder
 from serializers.json_api import JsonApiEncoder
 from tests.catalog import SAMPLE, SAMPLE_TYPE

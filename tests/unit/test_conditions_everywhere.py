@@ -7,10 +7,10 @@ import pytest
 
 from querybuild.planning.plan import Branch, Logic, Node, ReadPlan
 from querybuild.planning.reads.stream_plan import plan_stream
-from querybuild.sql.locks import compile_check
-from querybuild.sql.modify import compile_write
 from querybuild.sql.select import compile_read
 from querybuild.sql.stream import compile_stream
+from querybuild.sql.writes.locks import compile_check
+from querybuild.sql.writes.modify import compile_write
 from tests.catalog import CATALOG
 from tests.planning import create, filter_query, read_collection, read_resource, update
 

@@ -1,6 +1,6 @@
 """Says which existing rows a planned write locks, and plans the related row that a path names over a to-one.
 
-`querybuild/sql/locks.py` explains the order.
+`querybuild/sql/writes/locks.py` explains the order.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from querybuild.planning.plan import Node, Values
 from querybuild.planning.rows import Row
 from querybuild.query import Lid
 from querybuild.shortcuts import Knows
-from querybuild.sql.creates import Create
-from querybuild.sql.modify import WriteStatements
 from querybuild.sql.statement import Statement
+from querybuild.sql.writes.creates import Create
+from querybuild.sql.writes.modify import WriteStatements
 from serializers.operations import uses_lid
 from server.engine import Engine
 from server.execution.arguments import Arguments, repeated

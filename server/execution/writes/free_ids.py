@@ -11,8 +11,8 @@ from asyncpg import exceptions as pg
 from querybuild.declarations.resource import Resource
 from querybuild.declarations.types import INT, SMALLINT
 from querybuild.planning.writes.write_plan import WritePlan
-from querybuild.sql.free_ids import FreeIdStatements
 from querybuild.sql.statement import Statement
+from querybuild.sql.writes.free_ids import FreeIdStatements
 from server.errors import no_free_id
 from server.execution.arguments import Arguments
 from server.postgres.connection import PostgresConnection

@@ -27,8 +27,8 @@ from querybuild.planning.rows import Row
 from querybuild.planning.writes.write_plan import LinkWrite
 from querybuild.principal import Principal
 from querybuild.query import ChangeKind
-from querybuild.sql.links import LinkStatements
 from querybuild.sql.statement import Statement
+from querybuild.sql.writes.links import LinkStatements
 from serializers.pointers import slot_pointer
 from server.errors import Conflict
 from server.execution.arguments import Arguments, repeated

@@ -26,8 +26,8 @@ from querybuild.planning.plan import node_of
 from querybuild.planning.rows import Row
 from querybuild.planning.writes.write_plan import Expected, LinkWrite, WritePlan
 from querybuild.principal import Principal
-from querybuild.sql.modify import WriteStatements
 from querybuild.sql.statement import Statement
+from querybuild.sql.writes.modify import WriteStatements
 from serializers.pointers import slot_pointer
 from serializers.resource_objects import shown_values
 from server.errors import NotWritten, PreconditionFailed

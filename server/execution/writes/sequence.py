@@ -17,7 +17,7 @@ from querybuild.planning.rows import Row
 from querybuild.planning.writes.shared_columns import part_of
 from querybuild.planning.writes.write_plan import LinkWrite
 from querybuild.principal import Principal
-from querybuild.sql.modify import TargetStatement, WriteStatements
+from querybuild.sql.writes.modify import TargetStatement, WriteStatements
 from serializers.pointers import slot_pointer
 from server.engine import Engine
 from server.execution.arguments import Arguments
@@ -71,7 +71,7 @@ def implied_id(target: TargetStatement, values: Values) -> str | None:
 
 
 class _Sequence:
-    """The statements of one write. The order of the locks is that of `querybuild/sql/locks.py`."""
+    """The statements of one write. The order of the locks is that of `querybuild/sql/writes/locks.py`."""
 
     def __init__(
         self,

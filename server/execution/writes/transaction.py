@@ -32,10 +32,10 @@ from querybuild.planning.rows import Row
 from querybuild.planning.writes.shared_columns import agree, disagreement
 from querybuild.planning.writes.write_plan import ExpectedLinkage, LockStrength, WritePlan
 from querybuild.query import Change, Lid, Match
-from querybuild.sql.free_ids import FreeIdStatements
-from querybuild.sql.modify import WriteStatements, rows_per_insert
-from querybuild.sql.sent_checks import compile_sent_check
 from querybuild.sql.statement import Statement
+from querybuild.sql.writes.free_ids import FreeIdStatements
+from querybuild.sql.writes.modify import WriteStatements, rows_per_insert
+from querybuild.sql.writes.sent_checks import compile_sent_check
 from serializers.decode import with_id
 from serializers.pointers import member_pointer, slot_pointer
 from serializers.tags import version_of_related

@@ -19,7 +19,7 @@ from querybuild.errors import raise_as
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.context import Context
 from querybuild.planning.rows import Row
-from querybuild.sql.modify import may_meet_taken_ids
+from querybuild.sql.writes.modify import may_meet_taken_ids
 from serializers.errors import answer_too_large
 from serializers.operations import POINTER, Done
 from server.engine import Engine

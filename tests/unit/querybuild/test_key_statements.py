@@ -14,8 +14,8 @@ from querybuild.planning.context import Context, View
 from querybuild.planning.planner import plan_collection, plan_resource
 from querybuild.query import Change, Identifier, LinkageChange
 from querybuild.sql.keys import columns_of, is_any_key, is_key, is_no_key, key_parts, shown_key
-from querybuild.sql.modify import compile_write
 from querybuild.sql.select import compile_read
+from querybuild.sql.writes.modify import compile_write
 from serializers import pointers
 from tests.composite import CATALOG, join_id
 from tests.planning import LIMITS, parsed

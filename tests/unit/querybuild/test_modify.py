@@ -12,9 +12,9 @@ from querybuild.declarations.resource import TableAbilities
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.plan import Rows, Slot, node_of
 from querybuild.query import LinkMode
-from querybuild.sql.creates import Create, compile_creates
-from querybuild.sql.modify import WriteStatements, compile_rows, compile_write, rows_per_insert
 from querybuild.sql.statement import Statement
+from querybuild.sql.writes.creates import Create, compile_creates
+from querybuild.sql.writes.modify import WriteStatements, compile_rows, compile_write, rows_per_insert
 from server.resources import built_in
 from tests.link_statements import JOINS, LINKS, Join, LinkCase
 from tests.planning import create, delete, filter_query, link, read_collection, read_resource, update

@@ -15,7 +15,7 @@ from querybuild.declarations.terms import Template
 from querybuild.planning.plan import Node
 from querybuild.planning.writes.write_plan import WritePlan
 from querybuild.sql.binds import Binds
-from querybuild.sql.modify import assigned, inserted, returning, width_of
+from querybuild.sql.writes.modify import assigned, inserted, returning, width_of
 
 
 class Create(msgspec.Struct, frozen=True):

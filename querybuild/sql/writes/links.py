@@ -44,8 +44,8 @@ from querybuild.sql.keys import (
     key_value,
     shown_key,
 )
-from querybuild.sql.locks import lock_clause
 from querybuild.sql.statement import Statement
+from querybuild.sql.writes.locks import lock_clause
 
 ROW, KEYS = Slot("row"), Slot("keys")
 

@@ -16,8 +16,8 @@ from querybuild.planning.plan import ColumnRef, Condition, CustomTest, Exists, L
 from querybuild.planning.writes.write_plan import WritePlan
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import are_met, table
-from querybuild.sql.modify import assigned
 from querybuild.sql.statement import Statement
+from querybuild.sql.writes.modify import assigned
 
 
 def compile_sent_check(plan: WritePlan) -> Statement | None:

@@ -39,12 +39,12 @@ from querybuild.sql.clauses import (
     update_of,
     updated_instead,
 )
-from querybuild.sql.free_ids import FreeIdStatements, compile_free_ids
 from querybuild.sql.keys import columns_of, is_key, key_is_not_null, key_parts, shown_key
-from querybuild.sql.links import ROW, LinkStatements, compile_link
-from querybuild.sql.locks import lock_clause
-from querybuild.sql.pipelined_links import compile_pipelined
 from querybuild.sql.statement import Statement
+from querybuild.sql.writes.free_ids import FreeIdStatements, compile_free_ids
+from querybuild.sql.writes.links import ROW, LinkStatements, compile_link
+from querybuild.sql.writes.locks import lock_clause
+from querybuild.sql.writes.pipelined_links import compile_pipelined
 
 OF_ROW = Knows(WritePlan, used=("kind", "rows", "id_slot", "assignments", "checked", "conflict"))
 """What the statement of a row knows of the whole write, if it is the only one of its transaction, or one of a batch or
