@@ -4,6 +4,7 @@ request. Names and operators are not resolved here, except `any` and `has`, beca
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -17,16 +18,16 @@ from querybuild.query import FieldFilter, FilterGroup, FilterNode, Limits, Relat
 GROUPS = ("and", "or", "not")
 RELATION_OPERATORS = ("any", "has")
 _MEMBERS = ("name", "op", "val", "field")
+_NAMES = re.compile(r"[^.\[\]]+")
+"""The parts of a path: names of members, and indexes."""
 
 
-def placed(source: Source, detail: str) -> str:
-    """Return a detail that begins with the position in the filter."""
-    return f"{source.path}: {detail}" if source.path else detail
-
-
-def fault(source: Source, detail: str) -> FilterError:
-    """Return an error at this position."""
-    return FilterError(placed(source, detail), parameter=source.parameter)
+def fault(source: Source, detail: str, kind: type[ApiError] = FilterError) -> ApiError:
+    """Return an error at this position: its detail begins with the path in the parameter, or its pointer ends with
+    it."""
+    if source.pointer is not None:
+        return kind(detail, pointer=source.pointer + "".join([f"/{name}" for name in _NAMES.findall(source.path)]))
+    return kind(f"{source.path}: {detail}" if source.path else detail, parameter=source.parameter)
 
 
 def field_filters(nodes: Iterable[FilterNode]) -> Iterator[FieldFilter]:
@@ -79,6 +80,7 @@ class FilterReader:
         self.limits = limits
         self.errors = errors
         self.parameter = ""
+        self._pointer: str | None = None
         self.node_count = 0
         self._value_count = 0
 
@@ -87,7 +89,7 @@ class FilterReader:
 
         >>> (node,) = FilterReader(limits, []).full("filter", '[{"name":"age","op":"ge","val":18}]')
         >>> (node.name, node.op, node.val, node.field, node.is_text, node.source)
-        ('age', 'ge', 18, None, False, Source(parameter='filter', path='[0]'))
+        ('age', 'ge', 18, None, False, Source(parameter='filter', path='[0]', pointer=None))
         """
         self.parameter = parameter
         try:
@@ -97,9 +99,9 @@ class FilterReader:
             return ()
         return self.tree(parameter, tree)
 
-    def tree(self, parameter: str, tree: Any) -> tuple[FilterNode, ...]:
-        """Parse a filter that is a JSON tree already."""
-        self.parameter = parameter
+    def tree(self, parameter: str, tree: Any, pointer: str | None = None) -> tuple[FilterNode, ...]:
+        """Parse a filter that is a JSON tree already. pointer: to it in a document, instead of the parameter."""
+        self.parameter, self._pointer = parameter, pointer
         return self.items(tree, "", 1)
 
     def simple(self, parameter: str, name: str, op: str, text: str) -> tuple[FilterNode, ...]:
@@ -123,7 +125,10 @@ class FilterReader:
 
     def refuse(self, path: str, detail: str) -> None:
         """Add an error at this path."""
-        self.errors.append(fault(Source(self.parameter, path), detail))
+        self.errors.append(fault(self._source(path), detail))
+
+    def _source(self, path: str) -> Source:
+        return Source(self.parameter, path, self._pointer)
 
     def items(self, value: Any, path: str, depth: int) -> tuple[FilterNode, ...]:
         """Parse a list of filters, or one filter object instead of a list."""
@@ -187,7 +192,7 @@ class FilterReader:
             self.refuse(path, "a filter object has either `val` or `field`")
         if len(self.errors) > faults or not isinstance(name, str) or not isinstance(op, str):
             return None
-        source = Source(self.parameter, path)
+        source = self._source(path)
         if op in RELATION_OPERATORS:
             return self.relation(name, op, value, source, depth)
         index = self._next_index() if field is None else 0

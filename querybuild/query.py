@@ -29,15 +29,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_list_values: int
     max_json_depth: int
     max_json_values: int
+    max_bulk_rows: int
     has_row_security: bool = False
 
 
 class Source(msgspec.Struct, frozen=True):
     """The position of a part of a filter. parameter: the name as sent. path: the position in its JSON, such as
-    `[0].or[1].val`, or "" for a simple filter."""
+    `[0].or[1].val`, or "" for a simple filter. pointer: instead of the parameter, to a filter in a document."""
 
     parameter: str
     path: str = ""
+    pointer: str | None = None
 
 
 class FieldFilter(msgspec.Struct, frozen=True):
@@ -168,6 +170,15 @@ class OnConflict(msgspec.Struct, frozen=True):
     pointer: str | None = None
 
 
+class Bulk(msgspec.Struct, frozen=True):
+    """The rows of a write that names no id: all that a filter finds. max_rows: if they are more, nothing is written.
+    pointer: of both, to the `meta` that they stand in."""
+
+    filter: tuple[FilterNode, ...]
+    max_rows: int
+    pointer: str
+
+
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One decoded write of one resource, whose names are not resolved yet. A write of a relationship is an update of
     the resource that has it.
@@ -179,7 +190,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     clients may not write them. owner: the resource that a create is linked to. pointer: the position of the resource
     object. id_pointer: the position of the id, if the document and not the path names the written resource. match: what
     the version of the written resource must be. on_conflict: for a create, by what a row is found that is updated
-    instead.
+    instead. bulk: for an update and a delete without an id, which rows are written.
     """
 
     kind: ChangeKind
@@ -195,6 +206,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     id_pointer: str | None = None
     match: Match | None = None
     on_conflict: OnConflict | None = None
+    bulk: Bulk | None = None
 
     def assign(self, **attributes: Any) -> Change:
         """Return the change with these attributes, which override those of the document. Values are JSON values, as a

@@ -16,6 +16,7 @@ status, code and title of each class.
     └── DatabaseAnswer         the database refused a valid request, or could not answer it
         ├── AmbiguousIds, Conflict (NoFreeId), NotWritten, DatabaseRule, DatabaseForbids (MissingPrivilege)
         ├── ValueRefused, BodyValueRefused, ImpossibleValue, TooManyIncluded, TooManyRows, TooExpensive
+        ├── TooManyChanges
         ├── Unavailable
         │   └── Busy, SchemaChanged, TooManyStreams, NotReady
         └── OutcomeUnknown, StatementTimeout
@@ -257,6 +258,10 @@ class TooManyRows(DatabaseAnswer):
     """The request would read too many rows."""
 
 
+class TooManyChanges(DatabaseAnswer):
+    """The write would change more rows than it says."""
+
+
 class TooExpensive(DatabaseAnswer):
     """PostgreSQL would need more temporary files for the request than a connection may have."""
 
@@ -317,6 +322,7 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     query_errors.AttributeFault: ErrorRow(422, "invalid_attribute", "Invalid Attribute"),
     query_errors.RelationshipFault: ErrorRow(422, "invalid_relationship", "Invalid Relationship"),
     BodyValueRefused: ErrorRow(422, "body_value_refused", "Value Refused"),
+    TooManyChanges: ErrorRow(422, "too_many_changes", "Too Many Changes"),
     query_errors.TypeConflict: ErrorRow(409, "type_conflict", "Type Conflict"),
     query_errors.IdConflict: ErrorRow(409, "id_conflict", "Id Conflict"),
     query_errors.OwnerConflict: ErrorRow(409, "owner_conflict", "Owner Conflict"),

@@ -27,6 +27,7 @@ from serializers.objects import Meta
 from tests.catalog import CATALOG
 
 LIMITS = Limits(
+    max_bulk_rows=100,
     page_size=30,
     max_page_size=10_000,
     unpaginated="on",

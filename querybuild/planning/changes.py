@@ -86,7 +86,8 @@ def plan_write(
     """
     draft, known = Draft(change, resource, view, context, pointers, errors), len(errors)
     is_create = change.kind == "create"
-    id_slot = _client_id(draft) if is_create else _row_id(draft)
+    # The rows of a bulk are planned in `writes/bulk.py`.
+    id_slot = None if change.bulk is not None else _client_id(draft) if is_create else _row_id(draft)
     if _has_right_type(draft):
         _plan_attributes(draft)
         _plan_assigned(draft)

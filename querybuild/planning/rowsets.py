@@ -78,8 +78,13 @@ def open_written(resource: Resource, context: Context, action: ChangeKind) -> Ro
     row that is created was not there before."""
     if action == "create":
         return Rows(resource, resource.table)
-    rows, access = open_named(resource, context), context.access
-    rights = (access.update if action == "update" else access.delete).get(resource.type, ())
+    return with_rights(open_named(resource, context), context, action)
+
+
+def with_rights(rows: Rows, context: Context, action: ChangeKind) -> Rows:
+    """Return the rows with what the context demands of those that are updated or deleted."""
+    access = context.access
+    rights = (access.update if action == "update" else access.delete).get(rows.resource.type, ())
     if rights:
         rows = msgspec.structs.replace(rows, rights=with_alias(rights, ANY_ROW, rows.alias))
     return rows

@@ -60,6 +60,7 @@ MAX_ACCESSES = 1000
 principals have."""
 
 LIMITS = Limits(
+    max_bulk_rows=0,
     page_size=1,
     max_page_size=1,
     unpaginated="off",

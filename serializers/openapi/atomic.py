@@ -1,4 +1,4 @@
-"""Describes the documents of atomic operations, in the form of the extension."""
+"""Describes the documents of atomic operations, in the form of the extension and without it."""
 
 from __future__ import annotations
 
@@ -10,46 +10,77 @@ from querybuild.declarations.resource import Resource
 from querybuild.declarations.values import JsonSchema
 from querybuild.parse import ON_CONFLICT
 from serializers.openapi.api import Api, Schemas, component, narrowed, ref
-from serializers.openapi.documents import INCLUDED, SENT_ID, VERSION, example_document, linkage_part
-from serializers.operations import MEMBER
+from serializers.openapi.documents import (
+    INCLUDED,
+    SENT_ID,
+    VERSION,
+    changed_attributes,
+    example_document,
+    linkage_part,
+)
+from serializers.operations.reader import MEMBER
 
 OPERATIONS, RESULTS, LINKAGE = "JsonApi.Operations", "JsonApi.Results", "JsonApi.LinkageOperation"
+RESOURCE_OPERATION, MAX_ROWS = "JsonApi.ResourceOperation", "JsonApi.MaxRows"
+PLAIN_OPERATIONS, PLAIN_RESULTS = "JsonApi.PlainOperations", "JsonApi.PlainResults"
+"""Without the extension. Only these have operations with a filter, and only the others have those on linkage."""
+
 _MODES = {"add": "add", "replace": "update", "remove": "remove"}
 """The operation of each method of a relationship."""
 
 
 def atomic_schemas(api: Api, max_operations: int) -> Schemas:
     """Return the components of requests and answers."""
-    kinds = _operations(api)
-    if not kinds:
+    written = [resource for resource in api.catalog if resource.in_operations]
+    kinds, linked = list(_of_resources(written)), list(_of_linkage(written, api.catalog))
+    if not kinds and not linked:
         return {}
-    listed: JsonSchema = {"type": "array", "minItems": 1, "maxItems": max_operations, "items": {"anyOf": kinds}}
-    data: JsonSchema = {"anyOf": [ref(INCLUDED), {"type": "null"}]}
-    result: JsonSchema = {"type": "object", "properties": {"data": data, "meta": _VERSION}}
-    results = {"jsonapi": ref(VERSION), "atomic:results": {"type": "array", "items": result}}
+    named_kinds = [ref(RESOURCE_OPERATION)] if kinds else []
     named = {"type": {"type": "string"}, "id": SENT_ID, "relationship": {"type": "string"}}
     target: JsonSchema = {"type": "object", "properties": named, "required": list(named)}
     return {
         LINKAGE: _operation([*_MODES.values()], {"ref": target}),
-        OPERATIONS: {
-            "type": "object",
-            "description": "A resource that an operation adds may have a `lid`; later operations refer to it by that.",
-            "properties": {MEMBER: listed},
-            "required": [MEMBER],
+        RESOURCE_OPERATION: {"anyOf": kinds},
+        MAX_ROWS: {
+            "description": "If the filter finds more resources, nothing is written.",
+            "type": "integer",
+            "minimum": 1,
+            "maximum": api.limits.max_bulk_rows,
         },
-        RESULTS: {"type": "object", "properties": results, "required": ["atomic:results"]},
+        OPERATIONS: _listed([*named_kinds, *linked], max_operations),
+        PLAIN_OPERATIONS: _listed([*named_kinds, *_with_filter(written, api)], max_operations),
+        RESULTS: _results(_VERSION),
+        PLAIN_RESULTS: _results({"anyOf": [{"type": "null"}, _VERSION, _COUNT]}),
     }
+
+
+def _listed(kinds: list[JsonSchema], max_operations: int) -> JsonSchema:
+    """Return the schema of a request. kinds: those of its operations."""
+    listed: JsonSchema = {"type": "array", "minItems": 1, "maxItems": max_operations, "items": {"anyOf": kinds}}
+    return {
+        "type": "object",
+        "description": "A resource that an operation adds may have a `lid`; later operations refer to it by that.",
+        "properties": {MEMBER: listed},
+        "required": [MEMBER],
+    }
+
+
+def _results(meta: JsonSchema) -> JsonSchema:
+    """Return the schema of an answer. meta: that of a result."""
+    data: JsonSchema = {"anyOf": [ref(INCLUDED), {"type": "null"}]}
+    result: JsonSchema = {"type": "object", "properties": {"data": data, "meta": meta}}
+    results = {"jsonapi": ref(VERSION), "atomic:results": {"type": "array", "items": result}}
+    return {"type": "object", "properties": results, "required": ["atomic:results"]}
 
 
 def has_operations(api: Api) -> bool:
     """Return whether atomic operations may write anything."""
-    return bool(_operations(api))
-
-
-def _operations(api: Api) -> list[JsonSchema]:
-    """Return the schemas of single operations."""
     written = [resource for resource in api.catalog if resource.in_operations]
-    found = []
+    return any(_of_resources(written)) or any(_of_linkage(written, api.catalog))
+
+
+def _of_resources(written: list[Resource]) -> Iterator[JsonSchema]:
+    """Yield the operations on single resources."""
     for op, method, member, part in (
         ("add", "create", "data", "new"),
         ("update", "update", "data", "changed"),
@@ -57,8 +88,24 @@ def _operations(api: Api) -> list[JsonSchema]:
     ):
         kinds = [ref(component(one.type, part)) for one in written if method in one.methods]
         if kinds:
-            found.append(_operation([op], {member: {"anyOf": kinds}}))
-    return found + list(_of_linkage(written, api.catalog))
+            yield _operation([op], {member: {"anyOf": kinds}})
+
+
+def _with_filter(written: list[Resource], api: Api) -> Iterator[JsonSchema]:
+    """Yield the operations on the resources that a filter finds."""
+    for one in written:
+        target = _whole({"type": {"const": one.type}})
+        meta = _whole({"filter": ref(component(one.type, "filter")), "max": ref(MAX_ROWS)})
+        if "update" in one.methods and not one.requires_match:
+            data = _whole({"attributes": changed_attributes(one, api)})
+            yield _whole({"op": {"const": "update"}, "ref": target, "data": data, "meta": meta})
+        if "delete" in one.methods and not one.requires_match:
+            yield _whole({"op": {"const": "remove"}, "ref": target, "meta": meta})
+
+
+def _whole(properties: JsonSchema) -> JsonSchema:
+    """Return the schema of an object that has all of these members."""
+    return {"type": "object", "properties": properties, "required": list(properties)}
 
 
 def _of_linkage(resources: list[Resource], catalog: Catalog) -> Iterator[JsonSchema]:
@@ -81,6 +128,7 @@ def _of_linkage(resources: list[Resource], catalog: Catalog) -> Iterator[JsonSch
 
 
 _VERSION: JsonSchema = {"type": "object", "properties": {"version": {"type": "string"}}}
+_COUNT: JsonSchema = {"type": "object", "properties": {"count": {"type": "integer", "minimum": 0}}}
 _MATCH: JsonSchema = {
     "type": "object",
     "properties": {

@@ -225,6 +225,13 @@ def _written(resource: Resource, api: Api, *, on_create: bool, without: str = ""
     return _object(members, needed + ["relationships"] * bool(links))
 
 
+def changed_attributes(resource: Resource, api: Api) -> JsonSchema:
+    """Return the schema of the attributes of an update."""
+    written = api.written_attributes(resource, on_create=False)
+    required = [one.name for one in written if _is_required(one, on_create=False)]
+    return _sent_attributes(resource, api, required, on_create=False)
+
+
 def _sent_attributes(resource: Resource, api: Api, required: list[str], *, on_create: bool) -> JsonSchema:
     """Return the schema of the attributes of a request. Creates and updates share it, if they write the same ones."""
     own, other = (list(api.written_attributes(resource, on_create=kind)) for kind in (on_create, not on_create))

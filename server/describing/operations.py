@@ -16,7 +16,7 @@ from serializers.json_api import MEDIA_TYPE
 from serializers.links import quote_segment
 from serializers.openapi.api import Api, Schemas, component, ref
 from serializers.openapi.atomic import OPERATIONS as ATOMIC
-from serializers.openapi.atomic import RESULTS, example_operations, has_operations
+from serializers.openapi.atomic import PLAIN_OPERATIONS, PLAIN_RESULTS, RESULTS, example_operations, has_operations
 from serializers.openapi.documents import (
     MESSAGE,
     create_below,
@@ -128,16 +128,17 @@ class Describer:
             return {}
         [row] = TABLE[Shape.OPERATIONS]
         example = example_operations(self.api)
-        results = {EXTENDED: ref(RESULTS)}
+        results = {EXTENDED: ref(RESULTS), MEDIA_TYPE: ref(PLAIN_RESULTS)}
         done = {"200": response(200, results, self.headers_of_writes), "204": response(204, {}, self.headers_of_writes)}
         found = done | self.refusals.of(self.described(row, has_id=True, is_atomic=True))
-        body = {"schema": ref(ATOMIC)} | ({} if example is None else {"example": example})
+        shown = {} if example is None else {"example": example}
+        forms = {EXTENDED: {"schema": ref(ATOMIC)} | shown, MEDIA_TYPE: {"schema": ref(PLAIN_OPERATIONS)} | shown}
         operation: JsonSchema = {
             "operationId": "operations",
             "summary": "Write several resources, all or none",
             "tags": ["operations"],
             "parameters": self.parameters_of_writes,
-            "requestBody": {"required": True, "content": {EXTENDED: body}},
+            "requestBody": {"required": True, "content": forms},
             "responses": found,
         }
         return {path: {"post": operation | self.security(has_public=True)}}

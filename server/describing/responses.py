@@ -106,6 +106,7 @@ _WHEN: dict[type[Exception], Callable[[DescribedOperation], bool]] = {
     errors.BodyTooLarge: _with_body,
     errors.UnsupportedMediaType: _with_body,
     errors.BodyValueRefused: _with_body,
+    errors.TooManyChanges: lambda operation: operation.is_atomic,
     query_errors.Unauthenticated: _with_rules,
     query_errors.Forbidden: _with_rules,
     errors.AuthUnavailable: _with_rules,

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from querybuild.declarations.operators import PATTERN_OPERATORS, TEXT_OPERATORS, all_names
-from querybuild.errors import listed, quoted, resource_not_found
-from querybuild.filters import SentFilter, placed
+from querybuild.errors import ApiError, listed, quoted, resource_not_found
+from querybuild.filters import SentFilter, fault
 from querybuild.planning.plan import Values
-from server.errors import ImpossibleValue, ValueRefused
+from server.errors import BodyValueRefused, ImpossibleValue, ValueRefused
 from server.postgres.driver_errors import (
     COLLATIONS_DIFFER,
     INTERNAL,
@@ -42,34 +42,46 @@ def raise_refusal(error: Exception, read: PreparedRead, path_id: object = None) 
     """Raise ValueRefused if a value of the request can be the reason for an error of PostgreSQL, and ResourceNotFound
     if it is the id in the path. Otherwise raise the error itself: then an expression of the declarations failed for
     some row, or one of its functions raised it."""
-    if is_rule(error) or isinstance(error, RETRYABLE):
+    character = unknown_character(error)
+    if character is not None and has_text(path_id, character):
+        resource = read.plan.node.resource if read.plan.scope is None else read.plan.scope.parent
+        raise resource_not_found(resource.type, str(path_id)) from error
+    if (refused := refused_filter(error, read.planned.filters, read.planned.values)) is not None:
+        try:
+            raise refused from error
+        finally:
+            del refused  # a frame that refers to the error that it raises is a reference cycle
+    if is_rule(error) or isinstance(error, RETRYABLE) or is_schema_changed(error):
         raise error
-    if is_schema_changed(error) and not any(_is_custom(sent_filter) for sent_filter in read.planned.filters):
-        raise error
-    if (character := unknown_character(error)) is not None:
-        if has_text(path_id, character):
-            resource = read.plan.node.resource if read.plan.scope is None else read.plan.scope.parent
-            raise resource_not_found(resource.type, str(path_id)) from error
-        for sent in read.planned.filters:
-            if any(has_text(read.planned.values[slot], character) for slot in sent.slots):
-                detail = placed(sent.source, "It has a character that the database cannot store.")
-                raise ValueRefused(detail, parameter=sent.source.parameter) from error
-    suspects = [sent_filter for sent_filter in read.planned.filters if _is_suspect(sent_filter, error)]
-    if state_of(error) in _OF_TEXTS:
-        # A text that was right when the server started, such as the label of an enum.
-        suspects = suspects or [
-            sent_filter
-            for sent_filter in read.planned.filters
-            if any(is_quoted(read.planned.values[slot], error) for slot in sent_filter.slots)
-        ]
-    if suspects:
-        one = max(suspects, key=lambda one: _suspicion(one, error, read.planned.values))
-        detail = placed(one.source, f"PostgreSQL refuses a value of the filter: {describe_refusal(error)}.")
-        raise ValueRefused(detail, parameter=one.source.parameter) from error
     if read.plan.rows.keyset is not None and isinstance(error, REFUSED) and state_of(error) not in _SUSPECTS:
         detail = f"PostgreSQL refuses the cursor: {describe_refusal(error)}."
         raise ValueRefused(detail, parameter=read.page.cursor_parameter) from error
     raise error
+
+
+def refused_filter(error: Exception, filters: Sequence[SentFilter], values: Values) -> ApiError | None:
+    """Return the error if a value of a filter can be the reason for an error of PostgreSQL. filters: all of the
+    request."""
+    if is_rule(error) or isinstance(error, RETRYABLE):
+        return None
+    if is_schema_changed(error) and not any(_is_custom(one) for one in filters):
+        return None
+    if (character := unknown_character(error)) is not None:
+        for sent in filters:
+            if any(has_text(values[slot], character) for slot in sent.slots):
+                return _refused(sent, "It has a character that the database cannot store.")
+    suspects = [one for one in filters if _is_suspect(one, error)]
+    if state_of(error) in _OF_TEXTS:
+        # A text that was right when the server started, such as the label of an enum.
+        suspects = suspects or [one for one in filters if any(is_quoted(values[slot], error) for slot in one.slots)]
+    if not suspects:
+        return None
+    one = max(suspects, key=lambda one: _suspicion(one, error, values))
+    return _refused(one, f"PostgreSQL refuses a value of the filter: {describe_refusal(error)}.")
+
+
+def _refused(sent: SentFilter, detail: str) -> ApiError:
+    return fault(sent.source, detail, ValueRefused if sent.source.pointer is None else BodyValueRefused)
 
 
 def _is_suspect(one: SentFilter, error: Exception) -> bool:

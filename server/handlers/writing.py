@@ -195,13 +195,14 @@ class WritingHandler(ReadingHandler):
     @property
     def writer(self) -> Writer:
         """A writer for this request."""
-        on_commit = None if self.telemetry.audit is None else self._on_commit
+        on_commit = None if self.telemetry.audit is None else self.on_commit
         return Writer(
             *(self.database, self.engine, self.context, self.request.headers, self.cancel_scope, on_commit),
             *(self.around, self._reply_before_commit, self.committed, self.is_tried),
         )
 
-    def _on_commit(self, ids: Sequence[Any]) -> None:
+    def on_commit(self, ids: Sequence[Any]) -> None:
+        """Record what was committed. ids: those of the written rows."""
         self.record_done(with_ids(self.targets(), ids))
 
     @property

@@ -13,11 +13,13 @@ from querybuild.declarations.function import Call
 from querybuild.declarations.keys import Key
 from querybuild.planning.plan import Node, ReadPlan, Rows
 from querybuild.planning.reads.stream_plan import plan_stream
+from querybuild.planning.writes.bulk import BulkPlan
 from querybuild.planning.writes.write_plan import LockStrength, WritePlan
 from querybuild.sql.calls import compile_ids, compile_value
 from querybuild.sql.select import ReadStatements, compile_linkage_version, compile_read
 from querybuild.sql.statement import Statement
 from querybuild.sql.stream import StreamStatements, compile_stream
+from querybuild.sql.writes.bulk import compile_bulk_lock, compile_whole_bulk, is_one_statement
 from querybuild.sql.writes.creates import Create, compile_creates
 from querybuild.sql.writes.locks import compile_check, compile_locks
 from querybuild.sql.writes.modify import WriteStatements, compile_rows, compile_write
@@ -79,14 +81,25 @@ class Statements:
         self, rows: Rows, keys: tuple[Key, ...], strength: LockStrength | None, shown: tuple[Key, ...] = ()
     ) -> Statement:
         """Return the statement that locks those of the rows that have certain values in the keys."""
-        key = (rows, keys, strength, shown)
-        make = lambda: compile_locks(rows, keys, strength, shown)  # noqa: E731
-        return self.caches.compiled_locks.get_or_make(key, make, lambda made: ENTRY_BYTES + len(made.sql))
+        return self._lock((rows, keys, strength, shown), lambda: compile_locks(rows, keys, strength, shown))
+
+    def of_bulk(self, plan: BulkPlan) -> Statement:
+        """Return the statement that locks the rows that a filter finds."""
+        return self._lock(plan, lambda: compile_bulk_lock(plan))
+
+    def of_whole_bulk(self, plan: BulkPlan) -> Statement | None:
+        """Return the statement that writes the rows that a filter finds, or None if one statement cannot do it."""
+        if plan.write is None or not is_one_statement(plan, plan.write):
+            return None
+        write = plan.write
+        return self._lock(("whole", plan), lambda: compile_whole_bulk(plan, write))
 
     def of_check(self, checked: Rows) -> Statement:
         """Return the statement that finds the written rows that are not among these."""
-        make = lambda: compile_check(checked)  # noqa: E731
-        return self.caches.compiled_locks.get_or_make(checked, make, lambda made: ENTRY_BYTES + len(made.sql))
+        return self._lock(checked, lambda: compile_check(checked))
+
+    def _lock(self, key: Hashable, make: Callable[[], Statement]) -> Statement:
+        return self.caches.compiled_locks.get_or_make(key, make, lambda made: ENTRY_BYTES + len(made.sql))
 
     def _text(self, key: Hashable, make: Callable[[], str]) -> str:
         return self.caches.compiled_creates.get_or_make(key, make, lambda sql: ENTRY_BYTES + len(sql))

@@ -17,11 +17,12 @@ from querybuild.planning.changes import PlannedWrite, plan_write
 from querybuild.planning.context import Access, Context, View, check_action
 from querybuild.planning.rowsets import hides
 from querybuild.planning.write_plan_cache import WriteForm, form_key, plan_columns, plan_with_form, write_form_of
+from querybuild.planning.writes.bulk import PlannedBulk, plan_bulk
 from querybuild.planning.writes.write_locks import RelatedRow, plan_related_row
 from querybuild.planning.writes.write_plan import WritePlan
-from querybuild.query import Change, Limits
+from querybuild.query import Bulk, Change, Limits
 from serializers import pointers
-from serializers.operations import UniformAdds
+from serializers.operations.requests import UniformAdds
 from server.errors import PreconditionRequired, PreconditionUnsupported
 from server.preparing.encoders import Encoders
 from server.preparing.statements import ENTRY_BYTES, Statements
@@ -32,7 +33,8 @@ from server.preparing.views import CONTEXT, view_of
 class PreparedWrite(msgspec.Struct, frozen=True, eq=False):
     """A write that is ready to run. planned: None if the write can only be planned in its transaction, because a hook
     may change it, or because the path names its row over a to-one. related: that row. path_id: the id of the path.
-    looked_for: a create of which only its transaction can say whether it updates a row instead."""
+    looked_for: a create of which only its transaction can say whether it updates a row instead. bulk: the rows of a
+    write that names no id."""
 
     resource: Resource
     change: Change
@@ -40,6 +42,7 @@ class PreparedWrite(msgspec.Struct, frozen=True, eq=False):
     related: RelatedRow | None = None
     path_id: Any = None
     looked_for: PlannedWrite | None = None
+    bulk: PlannedBulk | None = None
 
     @property
     def is_hooked(self) -> bool:
@@ -78,6 +81,8 @@ def check_match(resource: Resource, change: Change) -> None:
         adds = adds and all(one.mode == "add" for one in change.relationships.values())
         if resource.requires_match and change.kind != "create" and not adds:
             detail = f"A {resource.type} is only written with the tag that a GET has answered: send it as If-Match."
+            if change.bulk is not None:
+                detail = f"Each {resource.type} is only written with its tag, and never by a filter: name it by its id."
             raise PreconditionRequired(detail, header="If-Match")
     elif not match.of_linkage and resource.abilities.version is None:
         detail = f"Resources of type {quoted(resource.type)} have no versions, because their table declares none."
@@ -99,6 +104,7 @@ class Writes:
     ) -> None:
         self.caches = WriteCaches(make_cache())
         self.typed = TypedWrites(limits, make_cache)
+        self._limits = limits
         self._view = view
         self._statements = statements
         self._encoders = encoders
@@ -111,6 +117,8 @@ class Writes:
         check_match(resource, change)
         if change.on_conflict is not None:
             return self._prepare_looked_for(resource, change, context, errors)
+        if change.bulk is not None:
+            return self._prepare_bulk(resource, change, change.bulk, context, errors)
         if resource.hooks is not NO_HOOKS and resource.hooks.before(change.kind) is not None:
             return PreparedWrite(resource, change, None)
         return PreparedWrite(resource, change, self.plan(resource, change, context, errors))
@@ -128,6 +136,17 @@ class Writes:
         if conflict is None or conflict.is_one_statement:
             return PreparedWrite(resource, change, planned)
         return PreparedWrite(resource, change, None, looked_for=planned)
+
+    def _prepare_bulk(
+        self, resource: Resource, change: Change, bulk: Bulk, context: Context, errors: list[ApiError]
+    ) -> PreparedWrite:
+        """Return a write of the rows that a filter finds."""
+        check_action(resource, "read", context)
+        is_hooked = resource.hooks.before(change.kind) is not None
+        write = None if is_hooked else self.plan(resource, change, context, errors)
+        view = view_of(context, self._view)
+        planned = plan_bulk(change.kind, bulk, resource, view, context, self._limits, write, errors)
+        return PreparedWrite(resource, change, None, bulk=planned)
 
     def prepare_typed(self, resource: Resource, asked: Change, body: bytes, context: Context) -> TypedWrite | None:
         """Decode and prepare a write in one step. Returns None if it must be decoded step by step. asked: the change as

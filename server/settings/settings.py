@@ -254,6 +254,9 @@ class Settings(RetrySettings, frozen=True, kw_only=True):
         bool, Meta(description="Whether a write with Prefer: tx=rollback is tried and undone."), LIMITS
     ] = True
     max_operations: Annotated[Positive, Meta(description="The most operations of one request."), LIMITS] = 1000
+    max_bulk_rows: Annotated[
+        Positive, Meta(description="The most resources that one operation with a filter writes."), LIMITS
+    ] = 10_000
     max_body_bytes: Annotated[
         int, Meta(ge=1, le=1024 * MIB, description="The largest body of a request; above it a 413."), LIMITS
     ] = 4 * MIB

@@ -274,14 +274,17 @@ def _free_ids(plan: WritePlan, shown: Node | None) -> FreeIdStatements:
 def _update(plan: WritePlan, binds: Binds) -> str:
     """Return `UPDATE "groups" SET "name"=$1 WHERE "id"=$2`. The WHERE also has the criteria and the rights of the rows:
     no other transaction can write between a look at the row and its UPDATE."""
-    rows = table(plan.resource)
-    query = update_of(rows)
+    return str(update_without_where(plan, binds).where(_is_writable(plan, binds)).get_sql())
+
+
+def update_without_where(plan: WritePlan, binds: Binds) -> Any:
+    """Return the UPDATE of all rows."""
+    query = update_of(rows := table(plan.resource))
     for assignment in plan.assignments:
         value = assigned(assignment, binds.request(assignment.slot))
         column = rows.field(assignment.column)
         query = query.set(column, _as_shown(assignment, column, _joined(assignment, value)))
-    query = set_version(query, plan.resource, is_only=not plan.assignments)
-    return str(query.where(_is_writable(plan, binds)).get_sql())
+    return set_version(query, plan.resource, is_only=not plan.assignments)
 
 
 def _as_shown(assignment: Assignment, column: Term, value: Term) -> Term:

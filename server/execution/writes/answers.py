@@ -17,7 +17,8 @@ from querybuild.planning.rowsets import hides
 from querybuild.sql.statement import Statement
 from serializers.compound import identifier_encoder
 from serializers.errors import answer_too_large
-from serializers.operations import POINTER, Done, Operation
+from serializers.operations.reader import POINTER, Operation
+from serializers.operations.results import Done
 from server.engine import Engine
 from server.errors import Raised
 from server.execution.arguments import arguments_of
@@ -61,6 +62,9 @@ class Answer(Generic[Result]):
     async def add(self, indexes: range, outcomes: Sequence[WrittenRow], connection: PostgresConnection | None) -> None:
         """Take the outcomes of the writes at these indexes. connection: that of their transaction; None if they are
         committed."""
+
+    def add_count(self, count: int) -> None:
+        """Take the outcome of a write of the rows that a filter finds: how many it has written."""
 
     def refused(self, error: Raised, indexes: range) -> None:
         """Say in the error which of the writes it is about."""
@@ -251,6 +255,19 @@ class Objects(Answer[list[Done]]):
         self._left_bytes -= sum([len(one) for one, _ in encoded if one is not None])
         if connection is not None and self._left_bytes < 0:
             raise answer_too_large(self._engine.settings.max_answer_bytes)
+
+    @property
+    def has_counts(self) -> bool:
+        """Whether a result tells how many rows were written."""
+        return any(write.bulk is not None for write in self.writes)
+
+    def add_count(self, count: int) -> None:
+        self.result.append((None, count))
+
+    @property
+    def counts(self) -> list[int]:
+        """How many rows each of the writes has written."""
+        return [told if isinstance(told, int) else 1 for _, told in self.result]
 
     def _impossible(self, error: Exception, indexes: Sequence[int]) -> Exception:
         """Return what is raised if the rows of some operations cannot be read back, because a value that depends on

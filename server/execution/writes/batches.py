@@ -18,7 +18,7 @@ from querybuild.shortcuts import Knows
 from querybuild.sql.statement import Statement
 from querybuild.sql.writes.creates import Create
 from querybuild.sql.writes.modify import WriteStatements
-from serializers.operations import uses_lid
+from serializers.operations.reader import uses_lid
 from server.engine import Engine
 from server.execution.arguments import Arguments, repeated
 from server.execution.writes.answers import Answer
@@ -256,6 +256,6 @@ def _identity(write: PreparedWrite, ids: dict[Lid, str]) -> str | Lid:
 
 
 def _is_same_kind(one: PreparedWrite, other: PreparedWrite) -> bool:
-    # What is looked for may become an update.
-    is_decided = one.looked_for is None and other.looked_for is None
+    # What is looked for may become an update. Which rows a filter finds is not known.
+    is_decided = all(write.looked_for is None and write.bulk is None for write in (one, other))
     return is_decided and one.resource is other.resource and one.change.kind == other.change.kind

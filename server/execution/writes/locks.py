@@ -61,7 +61,7 @@ def repeated_id(id_value: Any, pointer: str | None) -> AmbiguousIds:
 async def lock_rows(
     connection: PostgresConnection, engine: Engine, context: Values, writes: Iterable[PlannedWrite]
 ) -> None:
-    """Lock all rows that several writes of one transaction need to lock. `querybuild/sql/writes/locks.py` has the order.
+    """Lock all rows that several writes of one transaction need to lock, in the order of the locks of SQL.
 
     The rows of one type are locked by one statement, with the strongest lock that one of them needs. Writes that only
     need FOR KEY SHARE locks need no lock in advance. context: the values of `Context`.

@@ -20,37 +20,38 @@ from querybuild.errors import (
     Errors,
     IdConflict,
     ResourceNotFound,
-    not_allowed,
     quoted,
     raise_all,
     resource_not_found,
 )
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.context import Context, check_action
-from querybuild.planning.plan import Node, Rows, Values
+from querybuild.planning.plan import Node, Values
 from querybuild.planning.rows import Row
+from querybuild.planning.writes.bulk import PlannedBulk
 from querybuild.planning.writes.shared_columns import agree, disagreement
 from querybuild.planning.writes.write_plan import ExpectedLinkage, LockStrength, WritePlan
 from querybuild.query import Change, Lid, Match
 from querybuild.sql.statement import Statement
 from querybuild.sql.writes.free_ids import FreeIdStatements
 from querybuild.sql.writes.modify import WriteStatements, rows_per_insert
-from querybuild.sql.writes.sent_checks import compile_sent_check
 from serializers.decode import with_id
 from serializers.pointers import member_pointer, slot_pointer
 from serializers.tags import version_of_related
 from server.engine import Engine
 from server.errors import RAISED, Conflict, PreconditionUnsupported
-from server.execution.arguments import Arguments, repeated
+from server.execution.arguments import Arguments
 from server.execution.refusals import is_refusal
 from server.execution.unfit_values import unfit_value
 from server.execution.versions import read_linkage_version
 from server.execution.writes.answers import Answer
 from server.execution.writes.batches import batches, by_plan, way_of
+from server.execution.writes.bulk import BulkRows
 from server.execution.writes.free_ids import draw_free_ids
 from server.execution.writes.hooks import Writing
 from server.execution.writes.locks import fetch_locked_row, fetch_only, lock_related, lock_rows
 from server.execution.writes.outcomes import WrittenRow, check_row, precondition_failed, written, written_row
+from server.execution.writes.rule_checks import RuleChecks
 from server.execution.writes.sequence import run_sequence
 from server.postgres.connection import PostgresConnection
 from server.postgres.custom_code import custom_code
@@ -61,13 +62,6 @@ from server.preparing.writes import PreparedRows, PreparedWrite
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-class RuleFault(msgspec.Struct, frozen=True):
-    """What an error says of a written row that must not be as it is. pointer: to what has written it."""
-
-    pointer: str
-    detail: str
 
 
 class NotAllWritten(Exception):
@@ -95,7 +89,7 @@ class Transaction:
         self.planned: list[PlannedWrite] = []
         self.written: list[tuple[Resource, list[Written]]] = []
         self._headers = headers
-        self._has_checks = bool(context.access.check_create or context.access.check_update)
+        self._checks = RuleChecks(connection, engine, context)
         self._is_sequence_exhausted = is_sequence_exhausted
         self._checks_sent = checks_sent
         self._ids: dict[Lid, Any] = {}
@@ -113,13 +107,15 @@ class Transaction:
         begin = 0
         for batch in batches(writes):
             indexes = range(begin, begin + len(batch))
+            looked_for, bulk = batch[0].looked_for, batch[0].bulk
             try:
-                looked_for = batch[0].looked_for
-                if looked_for is None:
-                    outcomes = await self._run_batch(batch, answer.shown(begin))
+                if bulk is not None:
+                    answer.add_count(await self._run_bulk(batch[0], bulk))
+                elif looked_for is not None:
+                    await answer.add(indexes, [await self._create_or_update(batch[0], looked_for)], self.connection)
                 else:
-                    outcomes = [await self._create_or_update(batch[0], looked_for)]
-                await answer.add(indexes, outcomes, self.connection)
+                    outcomes = await self._run_batch(batch, answer.shown(begin))
+                    await answer.add(indexes, outcomes, self.connection)
             except RAISED as error:
                 answer.refused(error, indexes)
                 raise
@@ -140,31 +136,6 @@ class Transaction:
                     finally:
                         del unfit  # a frame that refers to the error that it raises is a reference cycle
             raise
-
-    async def _check_written(self, planned: Sequence[PlannedWrite], outcomes: Sequence[WrittenRow]) -> None:
-        """Check that the rules allow the written rows as they are now. This is before the next write: a row that must
-        not be may give rights to write others, and could be changed again. Raises Forbidden, Unauthenticated."""
-        if not self._has_checks:
-            return
-        for rows, by_id in _checked(planned, outcomes).items():
-            if (wrong := await self._first_wrong(rows, list(by_id))) is not None:
-                found = by_id[wrong]
-                raise not_allowed(self.context.principal, found.detail, pointer=found.pointer)
-
-    async def _check_sent(self, write: PlannedWrite) -> None:
-        """Check that the rules may allow the values that a write sends. Raises Forbidden, Unauthenticated."""
-        statement = compile_sent_check(write.plan)
-        if statement is None:
-            return
-        if not await self.connection.fetchval(statement.sql, *self._arguments(write).of(statement)):
-            raise not_allowed(self.context.principal, _wrong_values(write.plan), pointer=write.pointer)
-
-    async def _first_wrong(self, checked: Rows, ids: list[Any]) -> Any:
-        """Return the first id of a row that must not be as it is, or None if all are right."""
-        statement = self.engine.statements.of_check(checked)
-        values = Arguments(context=self.context.values).of(statement, keys=repeated(ids))
-        wrong = {row[0] for row in await self.connection.fetch(statement.sql, *values)}
-        return next((row_id for row_id in ids if row_id in wrong), None)
 
     async def create_rows(self, rows: PreparedRows, shown: Node) -> Sequence[Row]:
         """Create rows, and return what `shown` has of them, in their order. They must be all that the transaction
@@ -199,10 +170,30 @@ class Transaction:
         self.written.append((first.resource, done))
         if after is not None:
             await self._run_custom(after, done)
-            await self._check_written(planned, outcomes)
+            await self._checks.check_written(planned, outcomes)
         if shown is not None:
             return outcomes
         return [WrittenRow(outcome.id, None, is_update=outcome.is_update) for outcome in outcomes]
+
+    async def _run_bulk(self, write: PreparedWrite, bulk: PlannedBulk) -> int:
+        """Write the rows that a filter finds, and return how many they are. Raises TooManyChanges."""
+        resource, change = write.resource, msgspec.structs.replace(write.change, bulk=None)
+        rows = BulkRows(self.connection, self.engine, self.context.values, bulk)
+        if self._checks_sent and bulk.write is not None:
+            await self._checks.check_sent(bulk.write, rows.sent)
+        ids = [] if write.is_hooked or bulk.write is None else await rows.write()
+        if not ids:
+            ids = await rows.lock()
+            changes = [msgspec.structs.replace(change, id=str(row_id)) for row_id in ids]
+            if changes:
+                await self._run_batch([PreparedWrite(resource, one, None) for one in changes], None)
+            return len(ids)
+        assert bulk.write is not None
+        self.planned.append(bulk.write)
+        done = [Written(msgspec.structs.replace(change, id=str(row_id)), row_id) for row_id in ids]
+        self.written.append((resource, done))
+        await self._checks.check_written([bulk.write] * len(ids), [WrittenRow(row_id, None) for row_id in ids])
+        return len(ids)
 
     async def _create_or_update(self, write: PreparedWrite, planned: PlannedWrite) -> WrittenRow:
         """Update the row that has the unique values of a create, or create it. planned: the create, which says how the
@@ -320,18 +311,18 @@ class Transaction:
         outcomes: list[WrittenRow] = []
         for group in by_plan(planned):
             for write in group if self._checks_sent else ():
-                await self._check_sent(write)
+                await self._checks.check_sent(write, self._arguments(write))
             statements = self.engine.statements.of_write(group[0].plan, shown)
             rows = await self._run_rows(group, shown, statements) if way_of(group, statements) == "rows" else None
             if rows is not None:
                 outcomes += [written_row(group[0].plan, row) for row in rows]
                 if is_checked:
-                    await self._check_written(group, outcomes[-len(group) :])
+                    await self._checks.check_written(group, outcomes[-len(group) :])
                 continue
             for write in group:
                 outcomes.append(await self._run_one(write, statements))
                 if is_checked:
-                    await self._check_written([write], outcomes[-1:])
+                    await self._checks.check_written([write], outcomes[-1:])
         return outcomes
 
     async def _run_rows(
@@ -471,26 +462,3 @@ def _match_of_row(match: Match | None, id_text: str) -> Match | None:
     prefix = version_of_related(id_text, "")
     versions = [one.removeprefix(prefix) for one in match.versions if one.startswith(prefix)]
     return msgspec.structs.replace(match, versions=frozenset(versions))
-
-
-def _wrong_values(plan: WritePlan) -> str:
-    return f"You may not {plan.kind} this {plan.resource.type} with these values."
-
-
-def _checked(planned: Sequence[PlannedWrite], outcomes: Sequence[WrittenRow]) -> dict[Rows, dict[Any, RuleFault]]:
-    """Return the ids of the written rows by the rows that they must be among."""
-    found: dict[Rows, dict[Any, RuleFault]] = {}
-    for write, outcome in zip(planned, outcomes, strict=True):
-        plan = write.plan
-        if plan.checked is not None:
-            found.setdefault(plan.checked, {})[outcome.id] = RuleFault(write.pointer, _wrong_values(plan))
-        owner = plan.owner
-        if owner is not None and owner.checked is not None:
-            detail = f"You may not update this {owner.resource.type} like this."
-            found.setdefault(owner.checked, {})[write.values[owner.slot]] = RuleFault(write.pointer, detail)
-        for link, ids in outcome.related:
-            assert link.checked is not None
-            pointer, known = slot_pointer(write, link.slot), found.setdefault(link.checked, {})
-            for one in ids:
-                known[one] = RuleFault(pointer, f"You may not update {link.target.type} {one} with these values.")
-    return found

@@ -21,7 +21,8 @@ from querybuild.planning.context import Context
 from querybuild.planning.rows import Row
 from querybuild.sql.writes.modify import may_meet_taken_ids
 from serializers.errors import answer_too_large
-from serializers.operations import POINTER, Done
+from serializers.operations.reader import POINTER
+from serializers.operations.results import Done
 from server.engine import Engine
 from server.errors import RAISED, Conflict, DatabaseForbids, DatabaseRule, NoFreeId
 from server.execution.refusals import is_refusal, translate_commit_error, translate_write_error

@@ -27,23 +27,15 @@ from querybuild.errors import (
 from querybuild.planning.context import check_method
 from serializers.decode import parse_document
 from serializers.errors import InvalidDocument
-from serializers.operations import (
-    CHANGE_OF_OP,
-    Done,
-    Operation,
-    UniformAdds,
-    decode_operations,
-    encode_operation_error,
-    encode_results,
-    load_operations,
-    uniform_adds,
-)
+from serializers.operations.reader import CHANGE_OF_OP, Operation
+from serializers.operations.requests import UniformAdds, decode_operations, load_operations, uniform_adds
+from serializers.operations.results import Done, encode_operation_error, encode_results
 from serializers.pointers import member_pointer
 from server.errors import ErrorAnswer, KeyFault, Overload, error_objects
 from server.execution.writes.answers import Objects, set_pointer
 from server.execution.writes.batches import MAX_CREATES
 from server.execution.writes.reply import Reply
-from server.handlers.auditing import Target
+from server.handlers.auditing import Target, with_ids
 from server.handlers.writing import WritingHandler
 from server.http.negotiation import ATOMIC, EXTENDED
 from server.preparing.writes import PreparedRows, PreparedWrite
@@ -69,6 +61,7 @@ class OperationsHandler(WritingHandler):
 
     _operations: list[Operation] | None = None
     _listed: Listed | None = None
+    _results: Objects | None = None
 
     async def post(self) -> None:
         await self.answer_write(self._parse, self._plan, self._execute_writes, self._reply_results)
@@ -76,7 +69,7 @@ class OperationsHandler(WritingHandler):
     def _parse(self, _: list[ApiError]) -> Listed:
         self._operations = []
         parsed, most = parse_document(self.received.take(), self.engine.limits), self.engine.settings.max_operations
-        adds = uniform_adds(parsed, MAX_CREATES + 1, most)
+        adds = uniform_adds(parsed, MAX_CREATES + 1, most, self.engine.limits)
         self._listed = Listed(load_operations(parsed, most) if adds is None else adds.values, adds)
         return self._listed
 
@@ -87,6 +80,14 @@ class OperationsHandler(WritingHandler):
         if self._listed is not None and self._listed.adds is not None:
             return [Target("create", self._listed.adds.first.type)] * len(self._listed.values)
         return [Target()]
+
+    def on_commit(self, ids: Sequence[Any]) -> None:
+        """Record what was committed: an operation with a filter may have written any number of rows."""
+        if self._results is None or not self._results.has_counts:
+            super().on_commit(ids)
+            return
+        targets = zip(self.targets(), self._results.counts, strict=True)
+        self.record_done(with_ids([target for target, count in targets for _ in range(count)], ids))
 
     def _plan(self, listed: Listed, errors: list[ApiError]) -> Planned:
         rows = None if listed.adds is None else self._plan_rows(listed.adds)
@@ -103,9 +104,10 @@ class OperationsHandler(WritingHandler):
         """Decode and plan each operation. Appends to errors."""
         # An error that ends the decoding shows the operation that it is about.
         self._operations = operations = list[Operation]()
-        decode_operations(values, operations, errors, takes_relationships=self._is_extended)
+        decode_operations(values, operations, errors, self.engine.limits, is_extended=self._is_extended)
         writes = [write for operation in operations if (write := self._prepare(operation, errors)) is not None]
-        return Objects(operations, writes, self.engine, self.context, has_versions=not self.is_tried)
+        self._results = Objects(operations, writes, self.engine, self.context, has_versions=not self.is_tried)
+        return self._results
 
     async def _execute_writes(self, planned: Planned) -> Sequence[Done]:
         results = planned.results
@@ -121,7 +123,8 @@ class OperationsHandler(WritingHandler):
         return await self.writer.run(results.writes, results)
 
     def _reply_results(self, planned: Planned, done: Sequence[Done]) -> Reply:
-        if planned.results is not None and all(operation.op == "remove" for operation in planned.results.operations):
+        results = planned.results
+        if results is not None and all(one.op == "remove" for one in results.operations) and not results.has_counts:
             return Reply(204)
         document = encode_results(done, has_meta=not self._is_extended)
         return Reply(200, document, media_type=EXTENDED if self._is_extended else "")

@@ -6,12 +6,16 @@ aside. So a new field is refused everywhere until somebody has thought of it, an
 
 from __future__ import annotations
 
+from importlib import import_module
+from pkgutil import walk_packages
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec.structs import fields, replace
 
+import querybuild
+import server
 from querybuild.planning import write_plan_cache
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.context import Context
@@ -20,7 +24,7 @@ from querybuild.planning.reads import counting, fetching, list_names, stream_pla
 from querybuild.planning.writes.write_plan import LinkWrite, WritePlan
 from querybuild.query import Change, Identifier, LinkageChange, Query
 from querybuild.shortcuts import Knows
-from querybuild.sql import modify, pipelined_links
+from querybuild.sql.writes import bulk, modify, pipelined_links
 from server.execution.writes import batches
 from server.preparing import reads, typed_writes, views
 from server.preparing.writes import PreparedWrite
@@ -63,6 +67,7 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     id_pointer     ignored  refused
     match          refused  refused
     on_conflict    used     refused
+    bulk           refused  refused
     """,
     ),
     LinkageChange: (
@@ -96,6 +101,7 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     related     refused
     path_id     ignored
     looked_for  refused
+    bulk        refused
     """,
     ),
     PlannedWrite: (
@@ -118,21 +124,22 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
             "row": modify.OF_ROW,
             "creates": modify.CREATES,
             "pipelined": pipelined_links.PLAN,
+            "bulk": bulk.OF_ROWS,
         },
         """
-                  form     row      creates  pipelined
-    kind          used     used     used     used
-    rows          used     used     used     used
-    id_slot       used     used     used     used
-    assignments   used     used     used     refused
-    links         used     refused  refused  used
-    precondition  refused  refused  refused  refused
-    linkage       refused  refused  refused  refused
-    kept          used     refused  refused  refused
-    implied       used     refused  refused  refused
-    owner         refused  refused  refused  refused
-    checked       used     used     refused  refused
-    conflict      used     used     refused  refused
+                  form     row      creates  pipelined  bulk
+    kind          used     used     used     used       used
+    rows          used     used     used     used       used
+    id_slot       used     used     used     used       used
+    assignments   used     used     used     refused    used
+    links         used     refused  refused  used       refused
+    precondition  refused  refused  refused  refused    refused
+    linkage       refused  refused  refused  refused    refused
+    kept          used     refused  refused  refused    refused
+    implied       used     refused  refused  refused    refused
+    owner         refused  refused  refused  refused    refused
+    checked       used     used     refused  refused    used
+    conflict      used     used     refused  refused    refused
     """,
     ),
     LinkWrite: (
@@ -250,13 +257,12 @@ def test_the_table_has_each_field_as_its_shortcuts_know_it(of: type[msgspec.Stru
 
 
 def test_the_table_has_all_shortcuts() -> None:
-    modules = (list_names, write_plan_cache, counting, fetching, stream_plan, modify, pipelined_links)
-    found = [
-        value
-        for module in (*modules, reads, views, typed_writes, batches)
-        for value in vars(module).values()
-        if isinstance(value, Knows)
-    ]
+    """Wherever they are: no list of modules can forget one."""
+    packages = [querybuild, server]
+    names = [one.name for package in packages for one in walk_packages(package.__path__, f"{package.__name__}.")]
+    modules = [import_module(name) for name in names if not name.endswith("__main__")]
+    found = [value for module in modules for value in vars(module).values() if isinstance(value, Knows)]
+    assert len(modules) > 200
     named = [knows for _, _, knows in all_shortcuts()]
     assert {id(knows) for knows in found} == {id(knows) for knows in named}
 

@@ -12,27 +12,21 @@ from querybuild.errors import ApiError
 from querybuild.query import Change, Identifier, Lid, Limits, LinkageChange
 from serializers.decode import parse_document
 from serializers.errors import InvalidDocument, MalformedJson, MalformedOperations
-from serializers.operations import (
-    Operation,
-    UniformAdds,
-    decode_operations,
-    encode_results,
-    load_operations,
-    uniform_adds,
-    uses_lid,
-)
+from serializers.operations.reader import Operation, uses_lid
+from serializers.operations.requests import UniformAdds, decode_operations, load_operations, uniform_adds
+from serializers.operations.results import encode_results
 from tests.planning import LIMITS
 
 AT = "/atomic:operations/0"
 
 
-def decode(*operations: Any, takes_relationships: bool = True, max_operations: int = 10) -> tuple[Any, list[ApiError]]:
+def decode(*operations: Any, is_extended: bool = True, max_operations: int = 10) -> tuple[Any, list[ApiError]]:
     """Return the changes of the operations, and the errors."""
     found: list[Operation] = []
     errors: list[ApiError] = []
     body = json.dumps({"atomic:operations": operations}).encode()
     listed = load_operations(parse_document(body, LIMITS), max_operations)
-    decode_operations(listed, found, errors, takes_relationships=takes_relationships)
+    decode_operations(listed, found, errors, LIMITS, is_extended=is_extended)
     return [operation.change for operation in found], errors
 
 
@@ -168,7 +162,7 @@ ALIKE = [
 
 def alike(operations: list[Any], limits: Limits = LIMITS, **others: Any) -> UniformAdds | None:
     body = json.dumps({"atomic:operations": operations, **others})
-    return uniform_adds(parse_document(body.encode(), limits), 3, 3)
+    return uniform_adds(parse_document(body.encode(), limits), 3, 3, limits)
 
 
 def test_adds_with_the_same_members_are_columns() -> None:
@@ -223,12 +217,12 @@ def test_duplicate_names_in_adds(body: str) -> None:
     """Each place where a name may occur twice."""
     limits = msgspec.structs.replace(LIMITS, max_json_depth=9)
     add = '{"op":"add","data":{"type":"person","attributes":{"a":{"b":[{"c":"x: y"}]}}}}'
-    assert uniform_adds(parse_document((body % (add, add, add)).encode(), limits), 3, 3) is not None
+    assert uniform_adds(parse_document((body % (add, add, add)).encode(), limits), 3, 3, limits) is not None
     for name in ("op", "data", "type", "attributes", "a", "b", "c"):
         twice = add.replace(f'"{name}":', f'"{name}" :1,"{name}":')
         for adds in ((twice, add, add), (twice, twice, twice)):
             parsed = parse_document((body % adds).encode(), limits)
-            assert uniform_adds(parsed, 3, 3) is None
+            assert uniform_adds(parsed, 3, 3, LIMITS) is None
             with pytest.raises(MalformedJson):
                 load_operations(parsed, 3)
 
