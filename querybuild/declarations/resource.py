@@ -192,7 +192,9 @@ class TableAbilities(msgspec.Struct, frozen=True):
 
     locks_rows: whether a SELECT can lock its rows. has_conflicts_of_id: whether ON CONFLICT can name its id.
     same_columns: pairs of columns of a view that show the same column of its table. A write may set one of them.
-    cancels_writes: whether a trigger, a rule or a policy may cancel a write without an error.
+    cancels_writes: whether a trigger, a rule or a policy may cancel a write without an error. has_policies: whether
+    policies may hide rows from a write. has_rules: whether rules of PostgreSQL rewrite a write: then it cannot have a
+    WITH.
     merged: the kinds of writes of which one statement may do several: no trigger, policy or function can tell it from
     several statements. returned: the kinds of writes after which the row is as RETURNING has it.
     deferred: the triggers that run when the transaction ends, as SQL writes their names.
@@ -205,6 +207,8 @@ class TableAbilities(msgspec.Struct, frozen=True):
     has_conflicts_of_id: bool = True
     same_columns: tuple[tuple[str, str], ...] = ()
     cancels_writes: bool = True
+    has_policies: bool = False
+    has_rules: bool = False
     merged: frozenset[str] = CHANGE_KINDS
     returned: frozenset[str] = CHANGE_KINDS
     deferred: tuple[str, ...] = ()

@@ -103,7 +103,9 @@ SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name, c.relkind::te
        c.relkind <> 'r' OR c.relrowsecurity OR EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid)
        OR EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid)
        OR EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgenabled <> 'D' AND t.tgtype & 3 = 3)
-           AS cancels_writes
+           AS cancels_writes,
+       c.relrowsecurity AS has_policies,
+       EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid AND r.ev_type <> '1') AS has_rules
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY($1::oid[])
 """
 
@@ -195,7 +197,8 @@ class LiveTable(msgspec.Struct, frozen=True, kw_only=True):
     allowed_writes: the bits of the writes that it allows. writes_without_returning: those of them that return no rows.
     may_lock: whether the role may lock its rows. has_children: whether other tables inherit from it.
     has_before_insert_trigger: whether a trigger may change each new row before it is written. cancels_writes: whether a
-    trigger, a rule or a policy may cancel the write of a row."""
+    trigger, a rule or a policy may cancel the write of a row. has_policies: whether policies may hide rows from it.
+    has_rules: whether rules of PostgreSQL rewrite its writes."""
 
     oid: int
     schema: str
@@ -214,6 +217,8 @@ class LiveTable(msgspec.Struct, frozen=True, kw_only=True):
     has_children: bool
     has_before_insert_trigger: bool
     cancels_writes: bool
+    has_policies: bool
+    has_rules: bool
 
     @property
     def quoted_name(self) -> str:

@@ -507,6 +507,7 @@ async def test_tables_that_may_cancel_a_write(things_url: str) -> None:
     assert schema.catalog is not None
     found = {one.type for one in schema.catalog if one.abilities.cancels_writes}
     assert found == {one.type for one in schema.catalog if one.type.startswith("cancels")}
+    assert [one.type for one in schema.catalog if one.abilities.has_policies] == ["cancels_policy"]
 
 
 def named(table: str) -> dict[str, str]:

@@ -6,6 +6,9 @@ It must not know: values. The slot `max_rows` is one more than the rows that may
 
 from __future__ import annotations
 
+from typing import Any
+
+from pypika import PostgreSQLQuery
 from pypika.terms import Term
 
 from querybuild.declarations.terms import Template, sql_of
@@ -14,7 +17,7 @@ from querybuild.planning.writes.bulk import BulkPlan
 from querybuild.planning.writes.write_plan import LockStrength, WritePlan
 from querybuild.shortcuts import Knows
 from querybuild.sql.binds import Binds
-from querybuild.sql.clauses import criterion, decides_again, delete_from, from_rows, table
+from querybuild.sql.clauses import criterion, decides_again, delete_from, table, where
 from querybuild.sql.keys import columns_of, compared_key, shown_key
 from querybuild.sql.statement import Statement
 from querybuild.sql.writes.locks import lock_clause
@@ -35,48 +38,66 @@ def compile_bulk_lock(plan: BulkPlan) -> Statement:
 
 
 def compile_whole_bulk(plan: BulkPlan, write: WritePlan) -> Statement:
-    """Compile the one statement that finds, locks and writes the rows, and returns their ids. If they are too many, it
-    writes none of them. write: as in the plan.
+    """Compile the one statement that finds, locks and writes the rows, and returns their ids, each with the number of
+    rows that it has found: a trigger may cancel some. If they are too many, it writes none of them. write: as in the
+    plan.
 
         WITH "found" AS (SELECT "t0"."id" FROM "users" "t0" WHERE "t0"."age">$1 ORDER BY "t0"."id" LIMIT $2
         FOR NO KEY UPDATE) UPDATE "users" SET "status"=$3 WHERE "id" IN (SELECT * FROM "found")
-        AND (SELECT count(*) FROM "found")<$2 RETURNING "users"."id"
+        AND (SELECT count(*) FROM "found")<$2 RETURNING "users"."id",(SELECT count(*) FROM "found")
 
     PostgreSQL runs such a WITH once: a subquery with LIMIT and a lock might run several times, and find other rows.
+
+    A lock is an UPDATE for policies, so it would hide rows that may be deleted and not updated. Then the DELETE itself
+    finds the rows, and all of it is undone if they are too many: `DELETE FROM "posts" "t0" WHERE "t0"."age">$1`.
     """
-    binds, rows = Binds(), table(write.resource)
-    key, of = write.resource.id.key, columns_of(plan.rows.alias)
-    found = _found(plan, [of(name) for name in key.columns], binds)
-    is_found = Template("{} IN (SELECT * FROM " + _FOUND + ")", compared_key(rows.field, key))
-    are_few = Template("(SELECT count(*) FROM " + _FOUND + ")<{}", binds(MAX_ROWS))
+    binds, alias, key = Binds(), plan.rows.alias, write.resource.id.key
+    if is_decided_by_policies(plan):
+        query = _writable(delete_from(table(write.resource, alias)), plan, binds)
+        shown = shown_key(columns_of(alias), key)
+        return Statement(f"{query.get_sql()} RETURNING {sql_of(shown)}", binds.slots)
+    found = _found(plan, [columns_of(alias)(name) for name in key.columns], binds)
+    rows = table(write.resource)
     query = delete_from(rows) if write.kind == "delete" else update_without_where(write, binds)
-    sql = str(query.where(is_found).where(are_few).get_sql()) + returning(write, None, binds)
+    query = query.where(Template("{} IN (SELECT * FROM " + _FOUND + ")", compared_key(rows.field, key)))
+    query = query.where(Template(_COUNT + "<{}", binds(MAX_ROWS)))
+    sql = f"{query.get_sql()}{returning(write, None, binds)},{_COUNT}"
     return Statement(f"WITH {_FOUND} AS ({found}) {sql}", binds.slots)
 
 
 _FOUND = '"the found rows"'
 """The name of the rows that are found. No table has it."""
 
+_COUNT = f"(SELECT count(*) FROM {_FOUND})"
+
+
+def is_decided_by_policies(plan: BulkPlan) -> bool:
+    """Return whether policies of PostgreSQL decide which rows are deleted."""
+    return plan.kind == "delete" and plan.rows.resource.abilities.has_policies
+
+
+def _writable(query: Any, plan: BulkPlan, binds: Binds) -> Any:
+    """Return the query with a WHERE for the rows that the filter finds, and that may be written."""
+    query = where(query, plan.rows, binds)
+    for right in plan.rows.rights:
+        query = query.where(criterion(right, binds))
+    return query
+
 
 def _found(plan: BulkPlan, shown: list[Term], binds: Binds) -> str:
-    rows, resource = plan.rows, plan.rows.resource
-    query = from_rows(rows, binds).select(*shown)
-    for right in rows.rights:
-        query = query.where(criterion(right, binds))
-    query = query.orderby(*map(columns_of(rows.alias), resource.id.key.columns))
+    resource = plan.rows.resource
+    query = PostgreSQLQuery.from_(table(resource, plan.rows.alias)).select(*shown)
+    query = _writable(query, plan, binds).orderby(*map(columns_of(plan.rows.alias), resource.id.key.columns))
     strength = LockStrength.UPDATE if plan.kind == "delete" else LockStrength.NO_KEY_UPDATE
     return f"{query.get_sql()} LIMIT {sql_of(binds(MAX_ROWS))}{lock_clause(strength, resource)}"
 
 
 def is_one_statement(plan: BulkPlan, write: WritePlan) -> bool:
-    """Return whether one statement may write all rows: nothing can tell it from one for each, and nothing has to be
-    read before it."""
+    """Return whether one statement may write all rows: nothing has to be read before it."""
     resource, abilities = write.resource, write.resource.abilities
-    if not OF_ROWS.takes(write) or write.kind not in abilities.merged or abilities.cancels_writes or abilities.is_view:
+    if not OF_ROWS.takes(write) or abilities.is_view or abilities.has_rules or decides_again(plan.rows):
         return False
     if not (abilities.has_unique_ids and abilities.locks_rows) or (resource.soft_delete and write.kind == "delete"):
-        return False
-    if decides_again(plan.rows) or (write.checked is not None and decides_again(write.checked)):
         return False
     columns = {assignment.column for assignment in write.assignments}
     is_changed = write.kind == "delete" or bool(columns)

@@ -5,15 +5,18 @@ Nothing here writes SQL. Rows that need more than that statement are written by 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from querybuild.errors import raise_as
 from querybuild.planning.plan import Values
+from querybuild.planning.rows import Row
 from querybuild.planning.writes.bulk import PlannedBulk
 from querybuild.sql.statement import Statement
+from querybuild.sql.writes.bulk import is_decided_by_policies
 from serializers.pointers import member_pointer
 from server.engine import Engine
-from server.errors import TooManyChanges
+from server.errors import NotWritten, TooManyChanges
 from server.execution.arguments import Arguments
 from server.execution.read_refusals import refused_filter
 from server.execution.refusals import translate_write_error, value_refused
@@ -32,26 +35,37 @@ class BulkRows:
         self._engine = engine
         self._bulk = bulk
 
-    async def write(self) -> list[Any]:
-        """Write all rows by one statement, and return their ids. If there are none, nothing was written: then `lock`
-        says why. Raises what `translate_write_error` returns, and BodyValueRefused."""
-        whole = self._engine.statements.of_whole_bulk(self._bulk.plan)
-        return [] if whole is None else await self._fetch(whole)
+    async def write(self) -> list[Any] | None:
+        """Write all rows by one statement, and return their ids. Returns None if it has written nothing: then the rows
+        are locked. Raises TooManyChanges, NotWritten, BodyValueRefused, and what `translate_write_error` returns."""
+        plan = self._bulk.plan
+        whole = self._engine.statements.of_whole_bulk(plan)
+        if whole is None:
+            return None
+        rows = await self._fetch(whole)
+        ids = self._ids(rows)
+        if is_decided_by_policies(plan):
+            return ids
+        if ids and len(ids) < (found := rows[0][1]):
+            cancelled = f"a trigger or a policy cancelled {found - len(ids)} of {found} writes"
+            raise NotWritten(f"The database did not {plan.kind} all resources: {cancelled}. Nothing was written.")
+        return ids or None
 
     async def lock(self) -> list[Any]:
         """Lock the rows and return their ids, in the order of the ids. Raises TooManyChanges, BodyValueRefused."""
-        lock, max_rows = self._engine.statements.of_bulk(self._bulk.plan), self._bulk.sent.max_rows
-        ids = await self._fetch(lock)
-        if len(ids) > max_rows:
-            plan = self._bulk.plan
+        return self._ids(await self._fetch(self._engine.statements.of_bulk(self._bulk.plan)))
+
+    def _ids(self, rows: Sequence[Row]) -> list[Any]:
+        plan, max_rows = self._bulk.plan, self._bulk.sent.max_rows
+        if len(rows) > max_rows:
             detail = f"The filter finds more than {max_rows} resources of type {plan.rows.resource.type} to {plan.kind}"
             raise TooManyChanges(f"{detail}, so nothing was written.", pointer=self._pointer("max"))
-        return ids
+        return [row[0] for row in rows]
 
-    async def _fetch(self, statement: Statement) -> list[Any]:
+    async def _fetch(self, statement: Statement) -> Sequence[Row]:
         values = self.sent.of(statement, max_rows=self._bulk.sent.max_rows + 1)
         try:
-            return [row[0] for row in await fetch_locked(self._connection, statement, values)]
+            return await fetch_locked(self._connection, statement, values)
         except Exception as error:
             raise_as(self._refusal(error), error)
 

@@ -181,8 +181,8 @@ class Transaction:
         rows = BulkRows(self.connection, self.engine, self.context.values, bulk)
         if self._checks_sent and bulk.write is not None:
             await self._checks.check_sent(bulk.write, rows.sent)
-        ids = [] if write.is_hooked or bulk.write is None else await rows.write()
-        if not ids:
+        ids = None if write.is_hooked or bulk.write is None else await rows.write()
+        if ids is None:
             ids = await rows.lock()
             changes = [msgspec.structs.replace(change, id=str(row_id)) for row_id in ids]
             if changes:

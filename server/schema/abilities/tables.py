@@ -60,6 +60,8 @@ async def with_abilities(
             has_conflicts_of_id=resource not in no_conflicts,
             same_columns=same.get(resource, ()),
             cancels_writes=cancels[resource],
+            has_policies=resource in tables and tables[resource].has_policies,
+            has_rules=resource in tables and tables[resource].has_rules,
             **msgspec.structs.asdict(by_name.get((resource.schema, resource.table), nothing)),
             has_unique_ids=(resource.type, "") not in unenforced_keys,
             is_view=resource in tables and tables[resource].kind not in ("r", "p"),

@@ -76,6 +76,25 @@ OWNER = {"data": {"type": "user", "id": "1", "relationships": {"computers": COMP
 GROUP_2 = {"data": {"type": "group", "id": "2"}}
 
 
+async def test_a_line_for_each_row_that_a_filter_finds(audited: Audited) -> None:
+    api = audited.api
+    await fill(api)
+    computers = {"ref": {"type": "computer"}, "meta": {"filter": [], "max": 2}}
+    data = {"data": {"attributes": {"serial": "x"}}}
+    found = {"op": "update"} | computers | data
+    nothing = {
+        "op": "remove",
+        "ref": {"type": "group"},
+        "meta": {"filter": {"name": "id", "op": "eq", "val": 9}, "max": 1},
+    }
+    assert (await operate(api, add("group", {"name": "new"}), found, nothing, found)).status == 200
+    written = [line("update", "computer", row_id) for row_id in ("1", "2")]
+    assert audited.lines() == [line("create", "group", "3"), *written, *written]
+    await api.sql("INSERT INTO computers (name) VALUES ('e')")
+    assert (await operate(api, found)).status == 422
+    assert audited.lines()[5:] == [line("update", "computer", None, "too_many_changes")]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "document", "expected"),
     [

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -10,6 +13,7 @@ import asyncpg
 import pytest
 
 from tests.http.supabase import ANN, BOB, CYD, POSTS, Open, Shop
+from tests.waiting import until
 
 ATOMIC = 'application/vnd.api+json;ext="https://jsonapi.org/ext/atomic"'
 READERS = [None, ANN, BOB, CYD]
@@ -204,3 +208,58 @@ async def test_foreign_keys_see_all_rows(shop: Shop) -> None:
 async def test_a_policy_that_fails(shop: Shop) -> None:
     assert (await shop.get("no uuid", "/posts")).status == 403
     assert (await shop.get(ANN, "/posts?sort=id")).ids == POSTS[ANN]
+
+
+@asynccontextmanager
+async def owner_of(shop: Shop) -> AsyncIterator[Any]:
+    """Connect as the owner of the tables."""
+    connection = await asyncpg.connect(shop.database_url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+def with_filter(op: str, tests: Any, most: int = 10, **members: Any) -> dict[str, Any]:
+    one = {"op": op, "ref": {"type": "post"}, "meta": {"filter": tests, "max": most}}
+    return {"atomic:operations": [one | members]}
+
+
+@pytest.mark.parametrize("sub", [ANN, BOB, CYD])
+async def test_a_filter_finds_what_policies_let_write(shop: Shop, sub: str) -> None:
+    """The others are neither changed nor counted."""
+    async with owner_of(shop) as owner:
+        own = await owner.fetchval("SELECT array_agg(id) FROM posts WHERE author_id = $1", sub) or []
+        new = {"data": {"attributes": {"published": True}}}
+        answer = await shop.request(sub, "POST", "/operations", with_filter("update", [], **new))
+        assert answer.status == 200, answer.body
+        assert answer.document["atomic:results"] == [{"data": None, "meta": {"count": len(own)}}]
+        drafts = await owner.fetchval("SELECT count(*) FROM posts WHERE NOT published AND author_id <> $1", sub)
+        assert await owner.fetchval("SELECT count(*) FROM posts WHERE NOT published") == drafts
+        # A policy that lets nobody update, and the same delete.
+        await owner.execute("CREATE POLICY fixed ON posts AS RESTRICTIVE FOR UPDATE USING (false)")
+        answer = await shop.request(sub, "POST", "/operations", with_filter("update", [], **new))
+        assert answer.document["atomic:results"] == [{"data": None, "meta": {"count": 0}}]
+        if len(own) > 1:
+            answer = await shop.request(sub, "POST", "/operations", with_filter("remove", [], len(own) - 1))
+            assert answer.document["detail"]["errors"][0]["type"] == "too_many_changes"
+        answer = await shop.request(sub, "POST", "/operations", with_filter("remove", [], len(own) or 1))
+        assert answer.document["atomic:results"] == [{"data": None, "meta": {"count": len(own)}}]
+        left = await owner.fetchval("SELECT array_agg(id) FROM posts")
+        assert len(left) == 5 - len(own)
+        assert not set(left) & set(own)
+
+
+async def test_a_row_that_another_client_changes_before_it_is_deleted(shop: Shop) -> None:
+    """The filter holds for the row as it is then."""
+    async with owner_of(shop) as owner, owner_of(shop) as watcher:
+        transaction = owner.transaction()
+        await transaction.start()
+        await owner.execute("UPDATE posts SET published = true WHERE id = 2")
+        tests = {"name": "published", "op": "eq", "val": False}
+        removing = asyncio.ensure_future(shop.request(ANN, "POST", "/operations", with_filter("remove", tests)))
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        await until(lambda: watcher.fetchval(waiting))
+        await transaction.commit()
+        assert (await removing).document["atomic:results"][0]["meta"] == {"count": 1}
+        assert await owner.fetchval("SELECT array_agg(id ORDER BY id) FROM posts") == [1, 2, 4, 5]

@@ -54,7 +54,21 @@ CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$
     END $$;
 CREATE TRIGGER keep BEFORE UPDATE OR DELETE ON items FOR EACH ROW EXECUTE FUNCTION keep();
 """
-"""With it no single statement can write the rows."""
+
+
+class Way(msgspec.Struct, frozen=True):
+    """How the rows are written: by one statement, also with a trigger, or with a hook one by one."""
+
+    tables: str = TABLES
+    hooks: Hooks | None = None
+
+
+async def _unchanged(_: Any, changes: list[Change]) -> list[Change]:
+    return changes
+
+
+EACH = Way(hooks=Hooks(before_update=_unchanged, before_delete=_unchanged))
+WAYS = pytest.mark.parametrize("way", [Way(), Way(TABLES + CANCELLING), EACH], ids=["whole", "trigger", "each"])
 
 
 def item(*, hooks: Hooks | None = None, **options: Any) -> Resource:
@@ -132,10 +146,10 @@ TESTS = [
 ]
 
 
-@pytest.mark.parametrize("tables", [TABLES, TABLES + CANCELLING], ids=["one statement", "each"])
+@WAYS
 @pytest.mark.parametrize(("tests", "count"), TESTS)
-async def test_updated(inspected: Inspected, tables: str, tests: Any, count: int) -> None:
-    api = await inspected(tables, CATALOG)
+async def test_updated(inspected: Inspected, way: Way, tests: Any, count: int) -> None:
+    api = await inspected(way.tables, Catalog((item(hooks=way.hooks), *OTHERS)))
     listed = await api.get(f"/items?page[size]=100&filter={quote(json.dumps(tests))}")
     ids = {int(one["id"]) for one in listed.document["data"]}
     assert len(ids) == count
@@ -145,21 +159,21 @@ async def test_updated(inspected: Inspected, tables: str, tests: Any, count: int
     assert all((row[2], row[6]) == ((7, 2) if row[0] in ids else (row[0], 1)) for row in changed)
 
 
-@pytest.mark.parametrize("tables", [TABLES, TABLES + CANCELLING], ids=["one statement", "each"])
+@WAYS
 @pytest.mark.parametrize(("tests", "count"), TESTS)
-async def test_removed(inspected: Inspected, tables: str, tests: Any, count: int) -> None:
-    api = await inspected(tables, CATALOG)
+async def test_removed(inspected: Inspected, way: Way, tests: Any, count: int) -> None:
+    api = await inspected(way.tables, Catalog((item(hooks=way.hooks), *OTHERS)))
     listed = await api.get(f"/items?page[size]=100&filter={quote(json.dumps(tests))}")
     ids = {int(one["id"]) for one in listed.document["data"]}
     assert counts(await operate(api, found("remove", tests))) == [count]
     assert [row[0] for row in await items(api)] == [number for number in range(1, 21) if number not in ids]
 
 
-@pytest.mark.parametrize("tables", [TABLES, TABLES + CANCELLING], ids=["one statement", "each"])
+@WAYS
 @pytest.mark.parametrize("op", ["update", "remove"])
-async def test_too_many(inspected: Inspected, tables: str, op: str) -> None:
+async def test_too_many(inspected: Inspected, way: Way, op: str) -> None:
     """More rows than `max`: nothing is written."""
-    api = await inspected(tables, CATALOG)
+    api = await inspected(way.tables, Catalog((item(hooks=way.hooks), *OTHERS)))
     less = test("amount", "le", 10)
     async with unchanged(api):
         answer = await operate(api, update("item", {"note": "x"}, id="20"), found(op, less, {"note": "new"}, most=9))
@@ -225,7 +239,8 @@ async def test_one_statement(inspected: Inspected, sent: Sent) -> None:
     assert statement == (
         'WITH "the found rows" AS (SELECT "t0"."id" FROM "items" "t0" WHERE "t0"."amount"<=$1 ORDER BY "t0"."id" '
         'LIMIT $2 FOR NO KEY UPDATE) UPDATE "items" SET "note"=$3,"edition"=COALESCE("edition",0)+1 WHERE "id" IN '
-        '(SELECT * FROM "the found rows") AND (SELECT count(*) FROM "the found rows")<$2 RETURNING "items"."id"'
+        '(SELECT * FROM "the found rows") AND (SELECT count(*) FROM "the found rows")<$2 RETURNING "items"."id",'
+        '(SELECT count(*) FROM "the found rows")'
     )
 
 
@@ -314,9 +329,12 @@ async def test_where_it_is_not_possible(inspected: Inspected) -> None:
             assert (answer.status, answer.document["detail"]["errors"][0]["type"]) == (422, status)
 
 
-async def test_a_row_that_a_trigger_keeps(inspected: Inspected) -> None:
-    api = await inspected(TABLES + CANCELLING + "UPDATE items SET name = 'kept' WHERE id = 4;", CATALOG)
-    for operation in (found("update", [], {"note": "x"}), found("remove", [])):
+@pytest.mark.parametrize("hooks", [None, EACH.hooks], ids=["whole", "each"])
+@pytest.mark.parametrize("tests", [[], test("id", "eq", 4)], ids=["all", "one"])
+async def test_a_row_that_a_trigger_keeps(inspected: Inspected, hooks: Hooks | None, tests: Any) -> None:
+    tables = TABLES + "UPDATE items SET name = 'kept' WHERE id = 4;" + CANCELLING
+    api = await inspected(tables, Catalog((item(hooks=hooks), *OTHERS)))
+    for operation in (found("update", tests, {"note": "x"}), found("remove", tests)):
         async with unchanged(api):
             answer = await operate(api, operation)
         assert [one["type"] for one in answer.document["detail"]["errors"]] == ["not_written"]
@@ -345,15 +363,15 @@ async def operated(api: Api, *operations: Any, by: str = "ann") -> Answer:
     return await api.request("POST", "/operations", {"atomic:operations": operations}, headers={HEADER: principal(by)})
 
 
-@pytest.mark.parametrize("tables", [TABLES, TABLES + CANCELLING], ids=["one statement", "each"])
-async def test_rules_say_which_rows(inspected: Inspected, tables: str) -> None:
+@WAYS
+async def test_rules_say_which_rows(inspected: Inspected, way: Way) -> None:
     """Rows that may not be read, or not written, are neither changed nor counted."""
     access = [
         Allow(SIGNED_IN, "read", rows={"name": "amount", "op": "gt", "val": 4}),
         Allow(SIGNED_IN, "update", rows=OWN),
         Allow(SIGNED_IN, "delete", rows=[OWN, {"name": "amount", "op": "gt", "val": 16}]),
     ]
-    api = await inspected(tables, Catalog((item(access=access), *OTHERS)))
+    api = await inspected(way.tables, Catalog((item(hooks=way.hooks, access=access), *OTHERS)))
     trust_headers(api.app.engine)
     assert counts(await operated(api, found("update", [], {"note": "x"}))) == [8]
     assert [row[0] for row in await items(api) if row[3]] == [6, 8, 10, 12, 14, 16, 18, 20]
@@ -364,11 +382,11 @@ async def test_rules_say_which_rows(inspected: Inspected, tables: str) -> None:
     assert counts(await operated(api, found("update", test("id", "in_", [1, 2, 3]), {"note": "z"}))) == [0]
 
 
-@pytest.mark.parametrize("tables", [TABLES, TABLES + CANCELLING], ids=["one statement", "each"])
-async def test_rules_about_other_rows(inspected: Inspected, tables: str) -> None:
+@WAYS
+async def test_rules_about_other_rows(inspected: Inspected, way: Way) -> None:
     access = [Allow(SIGNED_IN, "all", rows={"name": "box.name", "op": "eq", "val": "red"})]
     boxes = [with_rules(one, [Allow(SIGNED_IN, "all")]) for one in OTHERS]
-    api = await inspected(tables, Catalog((item(access=access), *boxes)))
+    api = await inspected(way.tables, Catalog((item(hooks=way.hooks, access=access), *boxes)))
     trust_headers(api.app.engine)
     assert counts(await operated(api, found("update", [], {"note": "x"}))) == [10]
     assert counts(await operated(api, found("remove", test("box.items.amount", "eq", 20)))) == [10]
@@ -379,10 +397,10 @@ def with_rules(one: Resource, access: list[Allow]) -> Resource:
     return msgspec.structs.replace(one, access=access)
 
 
-@pytest.mark.parametrize("tables", [TABLES, TABLES + CANCELLING], ids=["one statement", "each"])
-async def test_rules_check_what_is_written(inspected: Inspected, tables: str) -> None:
+@WAYS
+async def test_rules_check_what_is_written(inspected: Inspected, way: Way) -> None:
     access = [Allow(SIGNED_IN, "all", rows=OWN, check=[OWN, test("amount", "lt", 100)])]
-    api = await inspected(tables, Catalog((item(access=access), *OTHERS)))
+    api = await inspected(way.tables, Catalog((item(hooks=way.hooks, access=access), *OTHERS)))
     trust_headers(api.app.engine)
     for sent in ({"amount": 100}, {"owner": "bob"}, {"amount": 1000}):
         async with unchanged(api):
@@ -471,10 +489,10 @@ async def test_after_commit_alone(inspected: Inspected, sent: Sent) -> None:
 # Clients at once.
 
 
-@pytest.mark.parametrize("tables", [TABLES, TABLES + CANCELLING], ids=["one statement", "each"])
-async def test_rows_that_change_meanwhile(inspected: Inspected, tables: str) -> None:
+@WAYS
+async def test_rows_that_change_meanwhile(inspected: Inspected, way: Way) -> None:
     """The filter holds for the rows as they are when they are locked."""
-    api = await inspected(tables, CATALOG)
+    api = await inspected(way.tables, Catalog((item(hooks=way.hooks), *OTHERS)))
     async with session(api) as connection:
         transaction = connection.transaction()
         await transaction.start()
@@ -491,9 +509,9 @@ async def is_waiting(api: Api) -> bool:
     return bool(row[0])
 
 
-@pytest.mark.parametrize("tables", [TABLES, TABLES + CANCELLING], ids=["one statement", "each"])
-async def test_rows_that_change_and_are_still_found(inspected: Inspected, tables: str) -> None:
-    api = await inspected(tables, CATALOG)
+@WAYS
+async def test_rows_that_change_and_are_still_found(inspected: Inspected, way: Way) -> None:
+    api = await inspected(way.tables, Catalog((item(hooks=way.hooks), *OTHERS)))
     async with session(api) as connection:
         transaction = connection.transaction()
         await transaction.start()
@@ -543,17 +561,17 @@ CREATE TABLE whole (LIKE items INCLUDING ALL);
 CREATE TABLE each (LIKE items INCLUDING ALL);
 INSERT INTO whole SELECT * FROM items;
 INSERT INTO each SELECT * FROM items;
-CREATE TRIGGER keep BEFORE UPDATE OR DELETE ON each FOR EACH ROW EXECUTE FUNCTION keep();
 """
 
 
 async def test_a_model(inspected: Inspected) -> None:
     """The same as a list with the filter, and a PATCH or DELETE of each resource in it."""
-    names, plain = ("whole", "each"), item()
-    more = [Resource(one, f"/{one}", one, plain.attributes, plain.relationships, version="edition") for one in names]
-    api = await inspected(
-        TABLES + CANCELLING.replace("CREATE TRIGGER", "-- ") + MODEL, Catalog((plain, *more, *OTHERS))
-    )
+    names = ("whole", "each")
+    more = [
+        msgspec.structs.replace(item(hooks=hooks), type=name, path=f"/{name}", table=name)
+        for name, hooks in zip(names, (None, EACH.hooks), strict=True)
+    ]
+    api = await inspected(TABLES + MODEL, Catalog((item(), *more, *OTHERS)))
     drawn = random.Random(7)
 
     def some(depth: int = 0) -> Any:
@@ -593,3 +611,52 @@ async def test_a_model(inspected: Inspected) -> None:
                 tuple(row) for row in await api.sql("SELECT * FROM items ORDER BY id")
             ], tests
     assert written > 100
+
+
+# Other tables.
+
+
+INSTEAD = """
+CREATE VIEW items AS SELECT id, name, n FROM base UNION ALL SELECT 0, 'none', 0 WHERE FALSE;
+CREATE FUNCTION write() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    CASE TG_OP
+        WHEN 'INSERT' THEN INSERT INTO base (name, n) VALUES (NEW.name, NEW.n) RETURNING id INTO NEW.id;
+        WHEN 'UPDATE' THEN UPDATE base SET name = NEW.name, n = NEW.n WHERE id = OLD.id;
+        ELSE DELETE FROM base WHERE id = OLD.id; RETURN OLD;
+    END CASE;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER write INSTEAD OF INSERT OR UPDATE OR DELETE ON items FOR EACH ROW EXECUTE FUNCTION write();
+"""
+
+
+@pytest.mark.parametrize("kind", ["partitioned", "view", "instead", "xmin", "itself"])
+async def test_other_tables(inspected: Inspected, kind: str) -> None:
+    columns = "(id bigserial PRIMARY KEY, name text, n int"
+    plain = f"CREATE TABLE base {columns});"
+    tables = {
+        "partitioned": f"CREATE TABLE items {columns}) PARTITION BY HASH (id);"
+        "CREATE TABLE items_0 PARTITION OF items FOR VALUES WITH (MODULUS 2, REMAINDER 0);"
+        "CREATE TABLE items_1 PARTITION OF items FOR VALUES WITH (MODULUS 2, REMAINDER 1);",
+        "view": plain + "CREATE VIEW items AS SELECT id, name, n FROM base;",
+        "instead": plain + INSTEAD,
+        "xmin": f"CREATE TABLE items {columns});",
+        "itself": f"CREATE TABLE items {columns}, above bigint REFERENCES items);",
+    }
+    rows = "INSERT INTO items (name, n) SELECT 'i' || n, n FROM generate_series(1, 9) n;"
+    if kind == "itself":
+        rows += "UPDATE items SET above = 10 - id WHERE id <> 5;"
+    attributes = (Attribute("name", TEXT, nullable=True), Attribute("n", INT, nullable=True))
+    row_id = Id(unique=True) if kind in ("view", "instead") else Id()
+    resource = Resource("item", "/items", "items", attributes, id=row_id)
+    api = await inspected(tables[kind] + rows, Catalog((resource,)))
+    assert counts(await operate(api, found("update", test("n", "le", 4), {"name": "new"}))) == [4]
+    shown = [tuple(row) for row in await api.sql("SELECT n, name FROM items ORDER BY n")]
+    assert shown == [(n, "new" if n <= 4 else f"i{n}") for n in range(1, 10)]
+    if kind == "itself":
+        # Each refers to another one: only one statement can remove both.
+        async with unchanged(api):
+            refused = await operate(api, found("remove", test("n", "le", 4)))
+        assert [one["type"] for one in refused.document["detail"]["errors"]] == ["conflict"]
+    assert counts(await operate(api, found("remove", test("n", "notin_", [5])))) == [8]
+    assert [tuple(row) for row in await api.sql("SELECT n FROM items")] == [(5,)]
