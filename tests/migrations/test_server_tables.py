@@ -12,6 +12,9 @@ from tests.migrations.test_script import psql
 TABLES = "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace('waterspout') AND relkind = 'r' ORDER BY 1"
 
 
+FILES = ["0001_idempotency_keys.sql", "0002_keys_by_index.sql"]
+
+
 @pytest.fixture
 def on(database: str) -> Any:
     return lambda *arguments: run(*arguments, "--database-url", database)
@@ -22,12 +25,12 @@ async def test_only_where_it_is_on(on: Any, connect: Any, database: str) -> None
     assert on("migrate", "up")[0] == 0
     assert await connection.fetch(TABLES) == []
     code, out, _ = on("migrate", "status", "--check", "--idempotency", "on")
-    assert (code, out.splitlines()[-1]) == (1, "pending  waterspout/0001_idempotency_keys.sql")
+    assert (code, out.splitlines()[-2:]) == (1, [f"pending  waterspout/{name}" for name in FILES])
     code, out, _ = on("migrate", "up", "--idempotency", "on")
-    assert (code, out) == (0, "applied 0001_idempotency_keys.sql\n")
+    assert (code, out.splitlines()) == (0, [f"applied {name}" for name in FILES])
     assert [row[0] for row in await connection.fetch(TABLES)] == ["idempotency_keys", "migrations"]
     assert on("migrate", "up", "--idempotency", "required")[1] == "nothing to apply\n"
-    assert on("migrate", "verify", "--idempotency", "on")[1] == "3 applied files of 3 as on disk\n"
+    assert on("migrate", "verify", "--idempotency", "on")[1] == "4 applied files of 4 as on disk\n"
     assert on("migrate", "status", "--check", "--idempotency", "on")[0] == 0
 
 
@@ -43,10 +46,30 @@ async def test_a_script_for_psql(on: Any, connect: Any, database: str) -> None:
 def test_the_server_does_not_start_without_its_tables(on: Any) -> None:
     assert on("migrate", "up")[0] == 0
     code, _, errors = on("serve", "--port", "0", "--idempotency", "on")
-    assert (code, "waterspout/0001_idempotency_keys.sql not applied" in errors) == (1, True)
+    assert (code, f"waterspout/{FILES[0]}, waterspout/{FILES[1]} not applied" in errors) == (1, True)
     assert "run `waterspout migrate up`, or add --migrate" in errors
     code, out, _ = on("check", "--idempotency", "on")
-    assert (code, "pending   waterspout/0001_idempotency_keys.sql is not applied" in out) == (0, True)
+    assert (code, f"pending   waterspout/{FILES[0]} is not applied" in out) == (0, True)
+
+
+async def test_a_key_is_found_by_the_index(on: Any, connect: Any, database: str) -> None:
+    """Also in a session that has claimed its first keys when the table was empty, and keeps the plan of these."""
+    connection = await connect(database)
+    assert on("migrate", "up", "--idempotency", "on")[0] == 0
+    await connection.execute("ALTER TABLE waterspout.idempotency_keys SET (autovacuum_enabled = off)")
+    await connection.execute("VACUUM ANALYZE waterspout.idempotency_keys")
+    scans = "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'idempotency_keys'"
+    for number in range(20):
+        if number == 10:
+            await connection.execute(
+                "INSERT INTO waterspout.idempotency_keys "
+                "SELECT n::text, '', '', '', '', '', '', 200, '', '', '', false, NULL FROM generate_series(1, 5000) n"
+            )
+            await connection.execute("SELECT pg_stat_force_next_flush()")
+            before = await connection.fetchval(scans)
+        await connection.execute("SELECT waterspout.claim_key($1, 24)", f"key {number}")
+    await connection.execute("SELECT pg_stat_force_next_flush()")
+    assert await connection.fetchval(scans) == before
 
 
 async def test_lacking_privileges(on: Any, connect: Any, database: str) -> None:
