@@ -149,9 +149,13 @@ class WritingHandler(ReadingHandler):
         execute: Callable[[Planned], Awaitable[Result]],
         reply: Callable[[Planned, Result], Reply],
     ) -> None:
+        if self.around is None:
+            await run_stages(
+                self, parse, plan, execute, lambda planned, result: self._send_reply(reply(planned, result))
+            )
+            return
+
         async def write(planned: Planned) -> Result:
-            if self.around is None:
-                return await execute(planned)
             self._make_reply = partial(reply, planned)
             try:
                 return await execute(planned)
