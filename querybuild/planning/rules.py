@@ -60,7 +60,6 @@ MAX_ACCESSES = 1000
 principals have."""
 
 LIMITS = Limits(
-    max_bulk_rows=0,
     page_size=1,
     max_page_size=1,
     unpaginated="off",
@@ -73,6 +72,7 @@ LIMITS = Limits(
     max_list_values=10_000,
     max_json_depth=64,
     max_json_values=100_000,
+    max_bulk_rows=0,
 )
 """The limits for the filters of rules. Those of the settings are for requests."""
 
