@@ -9,31 +9,78 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from querybuild.declarations.faults.resource_faults import argument_faults, declaration_faults
 from querybuild.declarations.function import Function, function_faults, split_functions
+from querybuild.declarations.keys import Key, bound_id, id_value
 from querybuild.declarations.resource import (
     Attribute,
-    KeyAttribute,
     Link,
     Relationship,
     Resource,
     ToMany,
     ToOne,
-    id_attribute,
     inverse_link,
     link_of,
     own_key_of,
-    part_attributes,
     referring_key,
 )
+from querybuild.declarations.terms import cast_as
 from querybuild.errors import quoted
 
 REMOVING_METHODS = frozenset({"replace", "remove"})
 """Methods of a relationship that may remove links."""
+
+
+class KeyAttribute(Attribute, frozen=True, eq=False):
+    """An id with several columns, or the columns that refer to one, as an attribute for filters.
+
+    is_split: whether equality compares each column, so that an index can be used. Otherwise it compares the text of the
+    id, which is null if a column is null, as a condition needs it below `not`.
+    """
+
+    key: Key = Key((), ())
+    is_split: bool = True
+
+
+def part_attributes(key: Key) -> tuple[Attribute, ...]:
+    """Return the columns of an id with several columns as attributes for sorts."""
+    if not key.is_composite:
+        return ()
+    return tuple([Attribute("id", one, column) for column, one in zip(key.columns, key.types, strict=True)])
+
+
+def id_attribute(resource: Resource, key: Key, nullable: bool) -> Attribute:
+    """Return the id of a resource, or a key that refers to it, as an attribute for filters and sorts. Its value is the
+    text of an id or a JSON number."""
+    declared, id_type = resource.id.type, resource.id_type
+
+    def read(value: Any) -> Any:
+        return id_type.read(value) if isinstance(value, str) else id_value(value, declared)
+
+    column_type = msgspec.structs.replace(declared, from_json=read, from_text=id_type.read)
+    if id_type.id_text is not None:
+        column_type = msgspec.structs.replace(
+            column_type,
+            bound=partial(bound_id, declared),
+            bound_array=partial(bound_id, declared, array="[]"),
+            sql_type=declared.cast_name,
+        )
+    if key.referenced is not None and key.referenced.id.is_text:
+        # The text of the id is looked up, so nothing is converted to the type of its column.
+        column_type = msgspec.structs.replace(column_type, bound=None, sql_type="", is_ordered=False)
+    if key.is_mixed and not key.is_composite:
+        sql_name = column_type.sql_names[0]
+        column_type = msgspec.structs.replace(
+            column_type, bound=cast_as(sql_name), bound_array=cast_as(f"{sql_name}[]")
+        )
+    if key.is_composite or key.referenced is not None:
+        return KeyAttribute("id", column_type, nullable=nullable, key=key)
+    return Attribute("id", column_type, column=key.columns[0], nullable=nullable)
 
 
 class CatalogError(ValueError):

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,13 +20,10 @@ from querybuild.declarations.keys import (
     Referenced,
     UniqueKey,
     Version,
-    bound_id,
     composite_type,
-    id_value,
     named_columns,
     referring,
 )
-from querybuild.declarations.terms import cast_as
 from querybuild.declarations.types import BIGINT, ColumnType
 
 RESOURCE_METHODS = frozenset({"list", "create", "detail", "update", "delete"})
@@ -185,6 +181,11 @@ class RowVersion(msgspec.Struct, frozen=True):
     is_counted: bool = False
     is_set: bool = False
     is_returned: bool = True
+
+    @property
+    def is_written(self) -> bool:
+        """Whether an UPDATE of the row sets it, also if it sets nothing else."""
+        return self.is_counted or self.is_set
 
 
 class TableAbilities(msgspec.Struct, frozen=True):
@@ -451,50 +452,3 @@ class Resource(msgspec.Struct, frozen=True, eq=False):
 
     def __repr__(self) -> str:
         return f"resource {self.type}"
-
-
-class KeyAttribute(Attribute, frozen=True, eq=False):
-    """An id with several columns, or the columns that refer to one, as an attribute for filters.
-
-    is_split: whether equality compares each column, so that an index can be used. Otherwise it compares the text of the
-    id, which is null if a column is null, as a condition needs it below `not`.
-    """
-
-    key: Key = Key((), ())
-    is_split: bool = True
-
-
-def part_attributes(key: Key) -> tuple[Attribute, ...]:
-    """Return the columns of an id with several columns as attributes for sorts."""
-    if not key.is_composite:
-        return ()
-    return tuple([Attribute("id", one, column) for column, one in zip(key.columns, key.types, strict=True)])
-
-
-def id_attribute(resource: Resource, key: Key, nullable: bool) -> Attribute:
-    """Return the id of a resource, or a key that refers to it, as an attribute for filters and sorts. Its value is the
-    text of an id or a JSON number."""
-    declared, id_type = resource.id.type, resource.id_type
-
-    def read(value: Any) -> Any:
-        return id_type.read(value) if isinstance(value, str) else id_value(value, declared)
-
-    column_type = msgspec.structs.replace(declared, from_json=read, from_text=id_type.read)
-    if id_type.id_text is not None:
-        column_type = msgspec.structs.replace(
-            column_type,
-            bound=partial(bound_id, declared),
-            bound_array=partial(bound_id, declared, array="[]"),
-            sql_type=declared.cast_name,
-        )
-    if key.referenced is not None and key.referenced.id.is_text:
-        # The text of the id is looked up, so nothing is converted to the type of its column.
-        column_type = msgspec.structs.replace(column_type, bound=None, sql_type="", is_ordered=False)
-    if key.is_mixed and not key.is_composite:
-        sql_name = column_type.sql_names[0]
-        column_type = msgspec.structs.replace(
-            column_type, bound=cast_as(sql_name), bound_array=cast_as(f"{sql_name}[]")
-        )
-    if key.is_composite or key.referenced is not None:
-        return KeyAttribute("id", column_type, nullable=nullable, key=key)
-    return Attribute("id", column_type, column=key.columns[0], nullable=nullable)

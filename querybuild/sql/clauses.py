@@ -15,9 +15,10 @@ from pypika.queries import QueryBuilder
 from pypika.terms import Criterion, ExistsCriterion, Field, Function, Term
 
 from querybuild.declarations.arrays import array
+from querybuild.declarations.catalog import KeyAttribute
 from querybuild.declarations.function import Returned
 from querybuild.declarations.operators import JSONB_CONTAINS
-from querybuild.declarations.resource import Attribute, KeyAttribute, Link, Resource, own_key_of
+from querybuild.declarations.resource import Attribute, Link, Resource, own_key_of
 from querybuild.declarations.terms import Template, as_text, as_texts, sql_of
 from querybuild.declarations.types import OPAQUE, ColumnType
 from querybuild.planning.plan import (
@@ -82,7 +83,7 @@ def set_version(query: Any, resource: Resource, *, is_only: bool = False) -> Any
     """Add `"version"=COALESCE("version",0)+1` to an UPDATE, if the server counts the version of the rows. is_only:
     whether the UPDATE sets nothing else. Then a version that a trigger changes is set to itself."""
     version = resource.abilities.version
-    if version is None or not (version.is_counted or (is_only and version.is_set)):
+    if version is None or not (version.is_written if is_only else version.is_counted):
         return query
     column = table(resource).field(version.column)
     return query.set(column, Template("COALESCE({},0)+1", column) if version.is_counted else column)

@@ -29,7 +29,7 @@ async def check_versions(
     faults = [str(fault) for fault in _uncounted(catalog)]
     for resource in catalog:
         version = resource.abilities.version
-        if version is None or not (version.is_counted or version.is_set):
+        if version is None or not version.is_written:
             continue
         show(f"trying the version of {resource.type}")
         try:

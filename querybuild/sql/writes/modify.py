@@ -158,7 +158,7 @@ def _sets_only_version(plan: WritePlan) -> bool:
     """Return whether an update that only writes links changes the version of the row too: a declared one protects all
     that a document shows."""
     version = plan.resource.abilities.version
-    return bool(plan.links) and version is not None and (version.is_counted or version.is_set)
+    return bool(plan.links) and version is not None and version.is_written
 
 
 def _needs_transaction(plan: WritePlan, shown: Node | None) -> bool:

@@ -292,7 +292,7 @@ class Objects(Answer[list[Done]]):
         """Return whether the result shows something of the row. An operation on a relationship shows its version, if
         it changes a declared one."""
         write, version = self.writes[index], self.writes[index].resource.abilities.version
-        is_versioned = version is not None and (version.is_counted or version.is_set)
+        is_versioned = version is not None and version.is_written
         return is_versioned if self.operations[index].is_linkage else write.change.kind != "delete"
 
     async def _rows(
