@@ -19,7 +19,13 @@ from querybuild.sql.calls import compile_ids, compile_value
 from querybuild.sql.select import ReadStatements, compile_linkage_version, compile_read
 from querybuild.sql.statement import Statement
 from querybuild.sql.stream import StreamStatements, compile_stream
-from querybuild.sql.writes.bulk import compile_bulk_lock, compile_whole_bulk, is_one_statement
+from querybuild.sql.writes.bulk import (
+    compile_bulk_lock,
+    compile_locked_bulk,
+    compile_whole_bulk,
+    is_one_statement,
+    is_plain,
+)
 from querybuild.sql.writes.creates import Create, compile_creates
 from querybuild.sql.writes.locks import compile_check, compile_locks
 from querybuild.sql.writes.modify import WriteStatements, compile_rows, compile_write
@@ -93,6 +99,13 @@ class Statements:
             return None
         write = plan.write
         return self._lock(("whole", plan), lambda: compile_whole_bulk(plan, write))
+
+    def of_locked_bulk(self, plan: BulkPlan) -> Statement | None:
+        """Return the statement that writes these rows once they are locked, or None if they need more than that."""
+        if plan.write is None or not is_plain(plan.write):
+            return None
+        write = plan.write
+        return self._lock(("locked", plan), lambda: compile_locked_bulk(write))
 
     def of_check(self, checked: Rows) -> Statement:
         """Return the statement that finds the written rows that are not among these."""

@@ -1,5 +1,5 @@
-"""Compiles writes of many rows, those that a filter finds. Either the rows are locked, and then written like others, or
-one statement does both.
+"""Compiles writes of many rows, those that a filter finds. One statement finds and writes them; or they are locked, and
+then written by a second statement, or like others.
 
 It must not know: values. The slot `max_rows` is one more than the rows that may be written.
 """
@@ -13,12 +13,13 @@ from pypika.terms import Term
 
 from querybuild.declarations.terms import Template, sql_of
 from querybuild.planning.plan import Slot
+from querybuild.planning.rowsets import without_conditions
 from querybuild.planning.writes.bulk import BulkPlan
 from querybuild.planning.writes.write_plan import LockStrength, WritePlan
 from querybuild.shortcuts import Knows
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import criterion, decides_again, delete_from, table, where
-from querybuild.sql.keys import columns_of, compared_key, shown_key
+from querybuild.sql.keys import columns_of, compared_key, is_any_key, shown_key
 from querybuild.sql.statement import Statement
 from querybuild.sql.writes.locks import lock_clause
 from querybuild.sql.writes.modify import returning, update_without_where
@@ -65,6 +66,15 @@ def compile_whole_bulk(plan: BulkPlan, write: WritePlan) -> Statement:
     return Statement(f"WITH {_FOUND} AS ({found}) {sql}", binds.slots)
 
 
+def compile_locked_bulk(write: WritePlan) -> Statement:
+    """Compile the statement that writes locked rows, and returns their ids:
+    `UPDATE "users" SET "status"=$1 WHERE "id"=ANY($2) RETURNING "users"."id"`."""
+    binds, rows = Binds(), table(write.resource)
+    query = delete_from(rows) if write.kind == "delete" else update_without_where(write, binds)
+    query = query.where(is_any_key(rows.field, write.resource.id.key, binds(Slot("keys"))))
+    return Statement(str(query.get_sql()) + returning(write, None, binds), binds.slots)
+
+
 _FOUND = '"the found rows"'
 """The name of the rows that are found. No table has it."""
 
@@ -93,9 +103,16 @@ def _found(plan: BulkPlan, shown: list[Term], binds: Binds) -> str:
 
 
 def is_one_statement(plan: BulkPlan, write: WritePlan) -> bool:
-    """Return whether one statement may write all rows: nothing has to be read before it."""
+    """Return whether one statement may find and write all rows: no other rows say which they are. What policies decide
+    is not decided again either."""
+    rows = without_conditions(plan.rows) if is_decided_by_policies(plan) else plan.rows
+    return is_plain(write) and not decides_again(rows)
+
+
+def is_plain(write: WritePlan) -> bool:
+    """Return whether one statement may write several rows: nothing has to be read before it."""
     resource, abilities = write.resource, write.resource.abilities
-    if not OF_ROWS.takes(write) or abilities.is_view or abilities.has_rules or decides_again(plan.rows):
+    if not OF_ROWS.takes(write) or abilities.is_view or abilities.has_rules:
         return False
     if not (abilities.has_unique_ids and abilities.locks_rows) or (resource.soft_delete and write.kind == "delete"):
         return False

@@ -36,20 +36,28 @@ class BulkRows:
         self._bulk = bulk
 
     async def write(self) -> list[Any] | None:
-        """Write all rows by one statement, and return their ids. Returns None if it has written nothing: then the rows
-        are locked. Raises TooManyChanges, NotWritten, BodyValueRefused, and what `translate_write_error` returns."""
-        plan = self._bulk.plan
-        whole = self._engine.statements.of_whole_bulk(plan)
-        if whole is None:
+        """Write all rows by one statement, or by a second one after they are locked, and return their ids. Returns None
+        if they need more than that: then nothing was written. Raises TooManyChanges, NotWritten, BodyValueRefused, and
+        what `translate_write_error` returns."""
+        plan, known = self._bulk.plan, self._engine.statements
+        if (whole := known.of_whole_bulk(plan)) is not None:
+            rows = await self._fetch(whole)
+            ids = self._ids(rows)
+            if is_decided_by_policies(plan) or (ids and len(ids) == rows[0][1]):
+                return ids
+            if ids:
+                raise self._cancelled(rows[0][1], ids)
+        if (locked := known.of_locked_bulk(plan)) is None:
             return None
-        rows = await self._fetch(whole)
-        ids = self._ids(rows)
-        if is_decided_by_policies(plan):
-            return ids
-        if ids and len(ids) < (found := rows[0][1]):
-            cancelled = f"a trigger or a policy cancelled {found - len(ids)} of {found} writes"
-            raise NotWritten(f"The database did not {plan.kind} all resources: {cancelled}. Nothing was written.")
-        return ids or None
+        ids = await self.lock()
+        written = [row[0] for row in await self._fetch(locked, ids)] if ids else []
+        if len(written) < len(ids):
+            raise self._cancelled(len(ids), written)
+        return ids
+
+    def _cancelled(self, found: int, written: list[Any]) -> NotWritten:
+        detail = f"The database did not {self._bulk.plan.kind} all resources: a trigger or a policy cancelled"
+        return NotWritten(f"{detail} {found - len(written)} of {found} writes. Nothing was written.")
 
     async def lock(self) -> list[Any]:
         """Lock the rows and return their ids, in the order of the ids. Raises TooManyChanges, BodyValueRefused."""
@@ -62,8 +70,8 @@ class BulkRows:
             raise TooManyChanges(f"{detail}, so nothing was written.", pointer=self._pointer("max"))
         return [row[0] for row in rows]
 
-    async def _fetch(self, statement: Statement) -> Sequence[Row]:
-        values = self.sent.of(statement, max_rows=self._bulk.sent.max_rows + 1)
+    async def _fetch(self, statement: Statement, ids: list[Any] | None = None) -> Sequence[Row]:
+        values = self.sent.of(statement, keys=ids, max_rows=self._bulk.sent.max_rows + 1)
         try:
             return await fetch_locked(self._connection, statement, values)
         except Exception as error:

@@ -188,6 +188,8 @@ class Transaction:
             if changes:
                 await self._run_batch([PreparedWrite(resource, one, None) for one in changes], None)
             return len(ids)
+        if not ids:
+            return 0
         assert bulk.write is not None
         self.planned.append(bulk.write)
         done = [Written(msgspec.structs.replace(change, id=str(row_id)), row_id) for row_id in ids]
