@@ -12,8 +12,8 @@ from urllib.parse import quote
 import asyncpg
 import pytest
 
+from tests.http.operating import until_blocked_by
 from tests.http.supabase import ANN, BOB, CYD, POSTS, Open, Shop
-from tests.waiting import until
 
 ATOMIC = 'application/vnd.api+json;ext="https://jsonapi.org/ext/atomic"'
 READERS = [None, ANN, BOB, CYD]
@@ -259,8 +259,7 @@ async def test_a_row_that_another_client_changes_before_it_is_deleted(shop: Shop
         await owner.execute("UPDATE posts SET published = true WHERE id = 2")
         tests = {"name": "published", "op": "eq", "val": False}
         removing = asyncio.ensure_future(shop.request(ANN, "POST", "/operations", with_filter("remove", tests)))
-        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-        await until(lambda: watcher.fetchval(waiting))
+        await until_blocked_by(watcher, owner.get_server_pid())
         await transaction.commit()
         assert (await removing).document["atomic:results"][0]["meta"] == {"count": 1}
         assert await owner.fetchval("SELECT array_agg(id ORDER BY id) FROM posts") == [1, 2, 4, 5]
