@@ -58,7 +58,7 @@ _SINGLE: tuple[Source, ...] = ("path", "limit", "offset", "returned", "keys", "r
 group."""
 
 
-LIMIT, OFFSET = Slot("limit"), Slot("offset")
+LIMIT, OFFSET, MAX_ROWS = Slot("limit"), Slot("offset"), Slot("max_rows")
 
 
 Pair = tuple[Key, Key]

@@ -19,7 +19,7 @@ from pypika.queries import QueryBuilder
 
 from querybuild.declarations.resource import Resource
 from querybuild.declarations.terms import Template, sql_of
-from querybuild.planning.plan import Node, Rows, Slot
+from querybuild.planning.plan import MAX_ROWS, Node, Rows
 from querybuild.planning.reads.stream_plan import StreamPart, StreamPlan
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import from_rows, join, table
@@ -27,7 +27,6 @@ from querybuild.sql.keys import columns_of, is_any_key, shown_key
 from querybuild.sql.select import KEYS, compile_read, matching
 from querybuild.sql.statement import Statement
 
-MAX_ROWS = Slot("max_rows")
 FAST_START = "LIMIT (SELECT NULL::bigint)"
 ROW_BYTES = 28
 """The minimal size of a row in PostgreSQL: its header and the pointer to it."""

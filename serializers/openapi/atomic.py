@@ -31,7 +31,7 @@ _MODES = {"add": "add", "replace": "update", "remove": "remove"}
 
 def atomic_schemas(api: Api, max_operations: int) -> Schemas:
     """Return the components of requests and answers."""
-    written = [resource for resource in api.catalog if resource.in_operations]
+    written = _written(api)
     kinds, linked = list(_of_resources(written)), list(_of_linkage(written, api.catalog))
     if not kinds and not linked:
         return {}
@@ -75,8 +75,12 @@ def _results(meta: JsonSchema) -> JsonSchema:
 
 def has_operations(api: Api) -> bool:
     """Return whether atomic operations may write anything."""
-    written = [resource for resource in api.catalog if resource.in_operations]
+    written = _written(api)
     return any(_of_resources(written)) or any(_of_linkage(written, api.catalog))
+
+
+def _written(api: Api) -> list[Resource]:
+    return [resource for resource in api.catalog if resource.in_operations]
 
 
 def _of_resources(written: list[Resource]) -> Iterator[JsonSchema]:
@@ -161,8 +165,8 @@ def _operation(ops: list[str], members: JsonSchema) -> JsonSchema:
 
 def example_operations(api: Api) -> dict[str, Any] | None:
     """Return an example of a request, or None if no resource can be added."""
-    for resource in api.catalog:
-        if resource.in_operations and "create" in resource.methods:
+    for resource in _written(api):
+        if "create" in resource.methods:
             data = example_document(resource, api, on_create=True)["data"]
             return {MEMBER: [{"op": "add", "data": data}]}
     return None

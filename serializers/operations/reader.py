@@ -26,7 +26,7 @@ _MODES: dict[str, LinkMode] = {"add": "add", "update": "replace", "remove": "rem
 CHANGE_OF_OP: dict[str, ChangeKind] = {"add": "create", "update": "update", "remove": "delete"}
 """What an operation on a resource does."""
 
-BULK_MEMBERS = {"filter", "max"}
+_BULK_MEMBERS = {"filter", "max"}
 """What the `meta` of an operation on many resources has."""
 
 
@@ -65,7 +65,7 @@ class Reader:
             self._malformed("`href` is not supported: name a resource by `ref`.", f"{pointer}/href")
         elif is_linkage:
             change = self._linkage(item, Change(kind="update", type=None), _MODES[op], pointer)
-        elif op != "add" and BULK_MEMBERS & object_of(item.get("meta")).keys():
+        elif op != "add" and _BULK_MEMBERS & object_of(item.get("meta")).keys():
             change = self._bulk(item, Change(kind=CHANGE_OF_OP[op], type=None), pointer)
         else:
             change = self._resource(item, Change(kind=CHANGE_OF_OP[op], type=None), pointer)

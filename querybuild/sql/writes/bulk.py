@@ -12,7 +12,7 @@ from pypika import PostgreSQLQuery
 from pypika.terms import Term
 
 from querybuild.declarations.terms import Template, sql_of
-from querybuild.planning.plan import Slot
+from querybuild.planning.plan import MAX_ROWS, Slot
 from querybuild.planning.rowsets import without_conditions
 from querybuild.planning.writes.bulk import BulkPlan
 from querybuild.planning.writes.write_plan import LockStrength, WritePlan
@@ -22,13 +22,11 @@ from querybuild.sql.clauses import criterion, decides_again, delete_from, table,
 from querybuild.sql.keys import columns_of, compared_key, is_any_key, shown_key
 from querybuild.sql.statement import Statement
 from querybuild.sql.writes.locks import lock_clause
-from querybuild.sql.writes.modify import returning, update_without_where
+from querybuild.sql.writes.modify import change_of_all, returning
 
 OF_ROWS = Knows(WritePlan, used=("kind", "rows", "id_slot", "assignments", "checked"))
 """What the one statement knows of what is written to each row. The rows themselves are those of the bulk. What they
 must be once they are written is checked after it."""
-
-MAX_ROWS = Slot("max_rows")
 
 
 def compile_bulk_lock(plan: BulkPlan) -> Statement:
@@ -58,9 +56,8 @@ def compile_whole_bulk(plan: BulkPlan, write: WritePlan) -> Statement:
         shown = shown_key(columns_of(alias), key)
         return Statement(f"{query.get_sql()} RETURNING {sql_of(shown)}", binds.slots)
     found = _found(plan, [columns_of(alias)(name) for name in key.columns], binds)
-    rows = table(write.resource)
-    query = delete_from(rows) if write.kind == "delete" else update_without_where(write, binds)
-    query = query.where(Template("{} IN (SELECT * FROM " + _FOUND + ")", compared_key(rows.field, key)))
+    own_key = compared_key(table(write.resource).field, key)
+    query = change_of_all(write, binds).where(Template("{} IN (SELECT * FROM " + _FOUND + ")", own_key))
     query = query.where(Template(_COUNT + "<{}", binds(MAX_ROWS)))
     sql = f"{query.get_sql()}{returning(write, None, binds)},{_COUNT}"
     return Statement(f"WITH {_FOUND} AS ({found}) {sql}", binds.slots)
@@ -69,9 +66,8 @@ def compile_whole_bulk(plan: BulkPlan, write: WritePlan) -> Statement:
 def compile_locked_bulk(write: WritePlan) -> Statement:
     """Compile the statement that writes locked rows, and returns their ids:
     `UPDATE "users" SET "status"=$1 WHERE "id"=ANY($2) RETURNING "users"."id"`."""
-    binds, rows = Binds(), table(write.resource)
-    query = delete_from(rows) if write.kind == "delete" else update_without_where(write, binds)
-    query = query.where(is_any_key(rows.field, write.resource.id.key, binds(Slot("keys"))))
+    binds, of = Binds(), table(write.resource).field
+    query = change_of_all(write, binds).where(is_any_key(of, write.resource.id.key, binds(Slot("keys"))))
     return Statement(str(query.get_sql()) + returning(write, None, binds), binds.slots)
 
 

@@ -210,7 +210,8 @@ def may_meet_taken_ids(plan: WritePlan) -> bool:
 def _row(plan: WritePlan, shown: Node | None, binds: Binds, *tests: tuple[Condition, ...]) -> str:
     """Return the statement of the row. It returns the columns of `shown`, and for each of the tests that has conditions
     whether the row meets them."""
-    sql = _ROW_STATEMENTS[plan.kind](plan, binds) + returning(plan, shown, binds)
+    statement = _insert if plan.kind == "create" else _change
+    sql = statement(plan, binds) + returning(plan, shown, binds)
     terms = [sql_of(term) for conditions in tests for term in are_met(conditions, binds)]
     return ",".join([sql, *terms])
 
@@ -271,15 +272,18 @@ def _free_ids(plan: WritePlan, shown: Node | None) -> FreeIdStatements:
     return compile_free_ids(plan.resource, Statement(query.get_sql() + returning(plan, shown, binds), binds.slots))
 
 
-def _update(plan: WritePlan, binds: Binds) -> str:
-    """Return `UPDATE "groups" SET "name"=$1 WHERE "id"=$2`. The WHERE also has the criteria and the rights of the rows:
-    no other transaction can write between a look at the row and its UPDATE."""
-    return str(update_without_where(plan, binds).where(_is_writable(plan, binds)).get_sql())
+def _change(plan: WritePlan, binds: Binds) -> str:
+    """Return `UPDATE "groups" SET "name"=$1 WHERE "id"=$2` or `DELETE FROM "groups" WHERE "id"=$1`. The WHERE also has
+    the criteria and the rights of the rows: no other transaction can write between a look at the row and the change."""
+    return str(change_of_all(plan, binds).where(_is_writable(plan, binds)).get_sql())
 
 
-def update_without_where(plan: WritePlan, binds: Binds) -> Any:
-    """Return the UPDATE of all rows."""
-    query = update_of(rows := table(plan.resource))
+def change_of_all(plan: WritePlan, binds: Binds) -> Any:
+    """Return the UPDATE or DELETE without its WHERE."""
+    rows = table(plan.resource)
+    if plan.kind == "delete":
+        return delete_from(rows)
+    query = update_of(rows)
     for assignment in plan.assignments:
         value = assigned(assignment, binds.request(assignment.slot))
         column = rows.field(assignment.column)
@@ -301,14 +305,6 @@ def _as_shown(assignment: Assignment, column: Term, value: Term) -> Term:
     same = "CAST({0}[:] AS TEXT)=CAST({1} AS TEXT)" if written.bound is not None else "{0}[:]={1}"
     text = f"CASE WHEN array_dims({{0}})<>array_dims({{0}}[:]) AND {same} THEN {{0}} ELSE {{1}} END"
     return Template(text, column, value)
-
-
-def _delete(plan: WritePlan, binds: Binds) -> str:
-    """Return `DELETE FROM "groups" WHERE "id"=$1`."""
-    return str(delete_from(table(plan.resource)).where(_is_writable(plan, binds)).get_sql())
-
-
-_ROW_STATEMENTS = {"create": _insert, "update": _update, "delete": _delete}
 
 
 def returning(plan: WritePlan, shown: Node | None, binds: Binds) -> str:

@@ -111,10 +111,11 @@ class Transaction:
             try:
                 if bulk is not None:
                     answer.add_count(await self._run_bulk(batch[0], bulk))
-                elif looked_for is not None:
-                    await answer.add(indexes, [await self._create_or_update(batch[0], looked_for)], self.connection)
                 else:
-                    outcomes = await self._run_batch(batch, answer.shown(begin))
+                    if looked_for is None:
+                        outcomes = await self._run_batch(batch, answer.shown(begin))
+                    else:
+                        outcomes = [await self._create_or_update(batch[0], looked_for)]
                     await answer.add(indexes, outcomes, self.connection)
             except RAISED as error:
                 answer.refused(error, indexes)
@@ -181,7 +182,7 @@ class Transaction:
         rows = BulkRows(self.connection, self.engine, self.context.values, bulk)
         if self._checks_sent and bulk.write is not None:
             await self._checks.check_sent(bulk.write, rows.sent)
-        ids = None if write.is_hooked or bulk.write is None else await rows.write()
+        ids = None if write.is_hooked else await rows.write()
         if ids is None:
             ids = await rows.lock()
             changes = [msgspec.structs.replace(change, id=str(row_id)) for row_id in ids]
