@@ -24,12 +24,16 @@ from querybuild.errors import (
     quoted,
 )
 from querybuild.filters import FilterReader
-from querybuild.query import FilterNode, Limits, OnConflict, Page, Query, SortKey
+from querybuild.query import FilterNode, IncludeChoice, Limits, OnConflict, Page, Query, SortKey
 
 ON_CONFLICT = "onConflict"
-FAMILIES = ("filter", "sort", "page", "include", "fields", ON_CONFLICT)
+INCLUDE_FILTER, INCLUDE_SORT, INCLUDE_PAGE = CHOICES = ("includeFilter", "includeSort", "includePage")
+"""The parameters that choose what is included. The first key of each is an include path."""
+
+FAMILIES = ("filter", "sort", "page", "include", *CHOICES, "fields", ON_CONFLICT)
 _BY_SMALL_LETTERS = {family.lower(): family for family in FAMILIES}
 PAGE_KEYS = ("size", "number", "limit", "offset", "after", "before", "total")
+INCLUDED_PAGE_KEYS, INCLUDED_TOTALS = ("size", "total"), ("exact", "none")
 TOTALS: tuple[Literal["exact", "estimated", "none"], ...] = ("exact", "estimated", "none")
 
 _FREQUENT = tuple((f"%{ord(character):02X}", character) for character in '"{}[]:, ')
@@ -110,12 +114,14 @@ def parse(pairs: tuple[tuple[str, str], ...], accepts: frozenset[str], limits: L
             families[family].append((name, tuple(_BRACKETS.findall(bracketed["keys"])), value))
     # Its value is read with the document (`parse_on_conflict`).
     _single(families[ON_CONFLICT], ParameterError, errors)
+    reader = FilterReader(limits, errors)
     return Query(
-        filter=tuple(_filters(families["filter"], limits, errors)),
+        filter=tuple([one for sent in families["filter"] for one in _filter(sent, reader)]),
         sort=_sort(_single(families["sort"], SortError, errors), errors),
         page=_page(families["page"], limits, errors),
         include=_include(_single(families["include"], IncludeError, errors), errors),
         fields=_fields(families["fields"], errors),
+        choices=_choices(families, reader),
     )
 
 
@@ -142,8 +148,11 @@ def conflict_names(text: str) -> tuple[str, ...] | None:
     return names if all(names) and len(set(names)) == len(names) else None
 
 
-Parameters = list[tuple[str, tuple[str, ...], str]]
-"""The parameters of one family: (name as sent, keys in its brackets, value)."""
+Parameter = tuple[str, tuple[str, ...], str]
+"""A parameter: its name as sent, the keys in its brackets, its value."""
+
+Parameters = list[Parameter]
+"""The parameters of one family."""
 
 
 def _unknown(name: str, accepts: frozenset[str]) -> ParameterError:
@@ -170,27 +179,67 @@ def _prefix(error: type[ParameterError]) -> str:
     return "Include parameter is invalid. " if error is IncludeError else ""
 
 
-def _filters(parameters: Parameters, limits: Limits, errors: list[ApiError]) -> Iterator[FilterNode]:
-    reader = FilterReader(limits, errors)
-    for name, keys, value in parameters:
-        if "\0" in value:
-            errors.append(FilterError("The value contains U+0000, which PostgreSQL cannot store.", parameter=name))
-        elif not keys:
-            yield from reader.full(name, value)
-        elif len(keys) > 2 or not all(keys):
-            errors.append(FilterError("A simple filter is filter[field] or filter[field][operator].", parameter=name))
-        else:
-            yield from reader.simple(name, keys[0], keys[1] if len(keys) == 2 else "eq", value)
+def _filter(parameter: Parameter, reader: FilterReader, form: str = "filter") -> tuple[FilterNode, ...]:
+    """Parse a filter. form: what precedes the keys of a simple filter."""
+    name, keys, value = parameter
+    if "\0" in value:
+        reader.errors.append(FilterError("The value contains U+0000, which PostgreSQL cannot store.", parameter=name))
+    elif not keys:
+        return reader.full(name, value)
+    elif len(keys) > 2 or not all(keys):
+        detail = f"A simple filter is {form}[field] or {form}[field][operator]."
+        reader.errors.append(FilterError(detail, parameter=name))
+    else:
+        return reader.simple(name, keys[0], keys[1] if len(keys) == 2 else "eq", value)
+    return ()
 
 
-def _sort(value: str | None, errors: list[ApiError]) -> tuple[SortKey, ...]:
+def _choices(families: dict[str, Parameters], reader: FilterReader) -> tuple[IncludeChoice, ...]:
+    """Return what is chosen of the rows at the end of each include path."""
+    paths: dict[str, dict[str, Parameters]] = {}
+    for family in CHOICES:
+        for name, keys, value in families[family]:
+            if not keys or not all(keys[0].split(".")):
+                detail = f"{quoted(family)} names an include path in brackets: {family}[path]."
+                reader.errors.append(ParameterError(detail, parameter=name))
+            else:
+                paths.setdefault(keys[0], {}).setdefault(family, []).append((name, keys[1:], value))
+    return tuple([_choice(path, sent, reader) for path, sent in paths.items()])
+
+
+def _choice(path: str, sent: dict[str, Parameters], reader: FilterReader) -> IncludeChoice:
+    errors, (filters, sorts, pages) = reader.errors, [sent.get(family, []) for family in CHOICES]
+    given = _page_keys(pages, INCLUDED_PAGE_KEYS, f"{INCLUDE_PAGE}[{path}]", errors)
+    total = given.get("total", ("", "none"))
+    if total[1] not in INCLUDED_TOTALS:
+        known = ", ".join(INCLUDED_TOTALS)
+        detail = f"Expected {known}, not {quoted(total[1])}.{nearest(total[1], INCLUDED_TOTALS)}"
+        errors.append(PageError(detail, parameter=total[0]))
+    size = None
+    if "size" in given:
+        name, text = given["size"]
+        size, most = _number(name, text, 0, 0, errors), reader.limits.max_included_page
+        if size > most:
+            errors.append(PageError(f"At most {most} related resources of each are included.", parameter=name))
+    return IncludeChoice(
+        path=tuple(path.split(".")),
+        filter=tuple([one for each in filters for one in _filter(each, reader, f"{INCLUDE_FILTER}[{path}]")]),
+        sort=_sort(_single(sorts, SortError, errors), errors, sorts[0][0] if sorts else ""),
+        size=size,
+        is_counted=bool(given),
+        has_total=total[1] == "exact",
+        parameters=tuple([name for parameters in sent.values() for name, _, _ in parameters]),
+    )
+
+
+def _sort(value: str | None, errors: list[ApiError], parameter: str = "sort") -> tuple[SortKey, ...]:
     if value is None:
         return ()
     keys = []
     for item in value.split(","):
         path = item.removeprefix("-")
         if not path:
-            errors.append(SortError("A sort key is empty.", parameter="sort"))
+            errors.append(SortError("A sort key is empty.", parameter=parameter))
         keys.append(SortKey(path, item.startswith("-")))
     return tuple(key for key in keys if key.path)
 
@@ -223,16 +272,7 @@ def _fields(parameters: Parameters, errors: list[ApiError]) -> dict[str, tuple[s
 
 
 def _page(parameters: Parameters, limits: Limits, errors: list[ApiError]) -> Page:
-    given: dict[str, str] = {}
-    for name, keys, value in parameters:
-        key = keys[0] if len(keys) == 1 else None
-        if key not in PAGE_KEYS:
-            known = ", ".join(f"page[{known}]" for known in PAGE_KEYS)
-            errors.append(PageError(f"There is no such page parameter; there are {known}.", parameter=name))
-        elif key in given:
-            errors.append(PageError("It occurs more than once.", parameter=name))
-        else:
-            given[key] = value
+    given = {key: value for key, (_, value) in _page_keys(parameters, PAGE_KEYS, "page", errors).items()}
     by_cursor = [key for key in ("after", "before") if key in given]
     by_number = [key for key in ("number", "size") if key in given and not (by_cursor and key == "size")]
     by_offset = [key for key in ("limit", "offset") if key in given]
@@ -246,6 +286,23 @@ def _page(parameters: Parameters, limits: Limits, errors: list[ApiError]) -> Pag
         errors.append(PageError(detail, parameter=f"page[{by_offset[0]}]"))
         by_offset = []
     return _page_of(given, "offset" if by_offset else "number", limits, errors)
+
+
+def _page_keys(
+    parameters: Parameters, known: tuple[str, ...], form: str, errors: list[ApiError]
+) -> dict[str, tuple[str, str]]:
+    """Return the parameters of a page by their key, each with its name as sent. form: what precedes the key."""
+    given: dict[str, tuple[str, str]] = {}
+    for name, keys, value in parameters:
+        key = keys[0] if len(keys) == 1 else ""
+        if key not in known:
+            listed = ", ".join(f"{form}[{one}]" for one in known)
+            errors.append(PageError(f"There is no such page parameter; there are {listed}.", parameter=name))
+        elif key in given:
+            errors.append(PageError("It occurs more than once.", parameter=name))
+        else:
+            given[key] = name, value
+    return given
 
 
 def _cursor_page(given: dict[str, str], key: str, limits: Limits, errors: list[ApiError]) -> Page:
@@ -277,14 +334,16 @@ def _page_of(
 
 def _whole_number(given: dict[str, str], key: str, default: int, minimum: int, errors: list[ApiError]) -> int:
     text = given.get(key)
-    if text is None:
-        return default
+    return default if text is None else _number(f"page[{key}]", text, default, minimum, errors)
+
+
+def _number(parameter: str, text: str, default: int, minimum: int, errors: list[ApiError]) -> int:
     if text.isascii() and text.isdigit():
         number = int(text) if len(text) <= 20 else _BEYOND_BIGINT
         if number >= minimum:
             return number
     detail = f"Expected a whole number of at least {minimum}, not {quoted(text)}."
-    errors.append(PageError(detail, parameter=f"page[{key}]"))
+    errors.append(PageError(detail, parameter=parameter))
     return default
 
 

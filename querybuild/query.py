@@ -24,6 +24,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_include_depth: int
     max_includes: int
     max_included: int
+    max_included_page: int
     max_filter_depth: int
     max_filter_nodes: int
     max_list_values: int
@@ -99,14 +100,30 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
         return "page[before]" if self.is_before else "page[after]"
 
 
+class IncludeChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request chooses of the related rows at the end of an include path. size: how many rows of each parent at
+    most, None for all. is_counted: whether `includePage` was sent. has_total: whether the total of each parent is
+    wanted. parameters: the names of its parameters, as sent."""
+
+    path: tuple[str, ...]
+    filter: tuple[FilterNode, ...] = ()
+    sort: tuple[SortKey, ...] = ()
+    size: int | None = None
+    is_counted: bool = False
+    has_total: bool = False
+    parameters: tuple[str, ...] = ()
+
+
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """A parsed query string. include: None if the parameter is absent. fields: type -> names, as sent."""
+    """A parsed query string. include: None if the parameter is absent. fields: type -> names, as sent. choices: one for
+    each include path, in the order in which they were sent."""
 
     filter: tuple[FilterNode, ...]
     sort: tuple[SortKey, ...]
     page: Page
     include: tuple[tuple[str, ...], ...] | None
     fields: dict[str, tuple[str, ...]]
+    choices: tuple[IncludeChoice, ...] = ()
 
 
 class Lid(msgspec.Struct, frozen=True):

@@ -18,14 +18,24 @@ import msgspec
 
 from querybuild.declarations.resource import Resource, link_of
 from querybuild.declarations.types import TEXT
-from querybuild.planning.plan import Branch, Node
-from querybuild.planning.rows import Row, key_position, nodes
+from querybuild.planning.plan import Branch, Choice, Node
+from querybuild.planning.rows import FirstRows, Row, Shown, key_position, nodes
 from serializers.steps import Steps, slices
 
 _ENCODER = msgspec.json.Encoder()
 
-Linkage = list[bytes]
-"""The `data` of one relationship, for each row of a level."""
+
+class ChosenLinkage(msgspec.Struct, gc=False):
+    """Linkage that a request has chosen. data: None if no row is shown. meta: the members of the relationship.
+    next_query: the query string of the page after it, "" without one."""
+
+    data: bytes | None
+    meta: bytes
+    next_query: str
+
+
+Linkage = list[Any]
+"""The `data` of one relationship, for each row of a level: bytes, or each a `ChosenLinkage`."""
 
 RESOURCES = 256
 """For how many resources the functions that write ids are kept."""
@@ -60,7 +70,7 @@ class Merged(msgspec.Struct, gc=False):
 
     node: Node
     row: Row
-    links: dict[str, bytes]
+    links: dict[str, Any]
 
 
 def has_repeated_types(root: Node) -> bool:
@@ -137,6 +147,7 @@ def _by_parent(
     ordered: list[Row] = []
     ids: list[bytes] = []
     linkage: Linkage = []
+    counts: list[int] = []
     encode_ids = ids_encoder(branch.node.resource)
     for chunk_of_groups in slices(list(groups.values()), step_rows):
         members = list(chain.from_iterable(chunk_of_groups))
@@ -145,15 +156,47 @@ def _by_parent(
             member_ids += encode_ids([row[0] for row in chunk])
             if step_rows:
                 yield
-        linkage += _linkage(branch, list(map(len, chunk_of_groups)), member_ids)
+        counts_of_chunk = list(map(len, chunk_of_groups))
+        linkage += _linkage(branch, counts_of_chunk, member_ids)
+        counts += counts_of_chunk
         ordered += members
         ids += member_ids
         if step_rows:
             yield
+    found = linkage
+    if is_shown_apart(branch):
+        assert branch.choice is not None
+        shown = children.shown if isinstance(children, FirstRows) else {}
+        known = [shown.get(parent) for parent in groups]
+        found = [_chosen(branch.choice, *one) for one in zip(linkage, counts, known, strict=True)]
     if link_of(branch.relationship) is None:
-        return Children(linkage, ordered, ids)
+        return Children(found, ordered, ids)
     by_id = {child[0]: child for child in ordered}
-    return Children(linkage, list(by_id.values()), None)
+    return Children(found, list(by_id.values()), None)
+
+
+def is_shown_apart(branch: Branch) -> bool:
+    """Return whether the linkage of a branch is shown with `meta`, because the request has chosen it."""
+    return branch.choice is not None and (branch.choice.is_partial or branch.choice.is_counted)
+
+
+class _ChosenMeta(msgspec.Struct, omit_defaults=True):
+    partial: bool = False
+    count: int | None = None
+    hasMore: bool | None = None
+    total: int | None = None
+
+
+def _chosen(choice: Choice, data: bytes, count: int, shown: Shown | None) -> ChosenLinkage:
+    """Return the linkage of a parent. count: how many resources it shows. shown: None if all rows are shown, or if
+    there are none."""
+    meta = _ChosenMeta(partial=choice.is_partial)
+    if choice.is_counted:
+        meta.count, meta.hasMore = count, shown is not None and shown.has_more
+    if choice.has_total:
+        meta.total = count if shown is None or shown.total is None else shown.total
+    has_data = choice.size != 0
+    return ChosenLinkage(data if has_data else None, _ENCODER.encode(meta), "" if shown is None else shown.next_query)
 
 
 def _linkage(branch: Branch, counts: Sequence[int], ids: Sequence[bytes]) -> Linkage:

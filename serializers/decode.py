@@ -15,7 +15,7 @@ import msgspec
 from querybuild.declarations.json_texts import JsonFault, ParsedJson, check_values, parse_json
 from querybuild.errors import ApiError, IdConflict, quoted
 from querybuild.query import Change, Identifier, Limits, LinkageChange, LinkMode
-from serializers.errors import InvalidDocument, MalformedJson
+from serializers.errors import InvalidDocument, MalformedJson, PartialLinkage
 from serializers.pointers import META, member_pointer, relationship_pointer
 
 _MAX_DIGITS = 40
@@ -42,7 +42,9 @@ def decode_linkage_document(
     """
     decoder = Decoder(errors, takes_lids=False)
     document = decoder.document(body, limits)
-    return None if document is None else decoder.linkage(document["data"], "/data", mode=mode)
+    if document is None or decoder.is_partial(document, ""):
+        return None
+    return decoder.linkage(document["data"], "/data", mode=mode)
 
 
 def load_document(body: bytes, limits: Limits) -> Any:
@@ -159,6 +161,19 @@ class Decoder:
         identifier = self._identifier(data, pointer)
         return None if identifier is None else LinkageChange((identifier,), False, pointer, mode)
 
+    def is_partial(self, value: dict[str, Any], pointer: str) -> bool:
+        """Return whether linkage is only a part of all, as a read has shown it. Then add an error: written back, it
+        would remove the links that were not shown."""
+        meta = value.get("meta")
+        if not isinstance(meta, dict) or meta.get("partial") is not True:
+            return False
+        detail = (
+            "This linkage was read in part, and the write would remove the links that were not shown. Read all of it "
+            "first, or add and remove single links. If these are meant to be all links, send it without `meta.partial`."
+        )
+        self.errors.append(PartialLinkage(detail, pointer=f"{pointer}/meta/partial"))
+        return True
+
     def lid(self, data: dict[str, Any], pointer: str) -> str | None:
         """Return the `lid` of an object, or None if it has no valid one."""
         if "lid" not in data:
@@ -219,6 +234,8 @@ class Decoder:
         if "data" not in value:
             self.add_error("The relationship has no `data`.", f"{pointer}/data")
             return None
+        if self.is_partial(value, pointer):
+            return None
         return self.linkage(value["data"], f"{pointer}/data")
 
     def _identifier(self, value: Any, pointer: str) -> Identifier | None:
@@ -234,6 +251,6 @@ class Decoder:
 
 
 def _is_unchanged(value: Any) -> bool:
-    """Whether a relationship has links and no `data`, as in responses. A client that sends back a resource as it was
-    read does not want to change such a relationship."""
-    return isinstance(value, dict) and "data" not in value and "links" in value
+    """Whether a relationship has links or `meta`, and no `data`, as in responses. A client that sends back a resource
+    as it was read does not want to change such a relationship."""
+    return isinstance(value, dict) and "data" not in value and ("links" in value or "meta" in value)

@@ -3,7 +3,8 @@
 BodyError (querybuild/errors.py)
 ├── MalformedJson          the body is not JSON
 ├── MalformedOperations    the body is JSON, but not a list of atomic operations
-└── InvalidDocument        the body is JSON, but not the document that the route expects
+├── InvalidDocument        the body is JSON, but not the document that the route expects
+└── PartialLinkage         linkage was read in part, and would be written as if it were whole
 
 ApiError
 └── AnswerTooLarge         the answer would have more bytes than `max_answer_bytes`
@@ -29,6 +30,10 @@ class MalformedOperations(BodyError):
 
 class InvalidDocument(BodyError):
     """The body is JSON, but not the document that the route expects."""
+
+
+class PartialLinkage(BodyError):
+    """Linkage was read in part, and would be written as if it were whole."""
 
 
 class AnswerTooLarge(ApiError):

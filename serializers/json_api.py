@@ -12,8 +12,8 @@ import msgspec
 
 from querybuild.declarations.resource import Resource
 from querybuild.planning.plan import Node, ReadPlan
-from querybuild.planning.rows import Row, key_position
-from serializers.compound import Level, identifier_encoder
+from querybuild.planning.rows import Row, key_position, nodes
+from serializers.compound import Level, identifier_encoder, is_shown_apart
 from serializers.objects import JSONAPI, Meta
 from serializers.representation import Representation
 from serializers.resource_objects import ResourceEncoder
@@ -46,6 +46,12 @@ class JsonApiEncoder:
         self._encoders: dict[tuple[Resource, tuple[str, ...]], ResourceEncoder] = {}
         self._identifier = identifier_encoder(plan.node.resource) if plan.is_linkage else None
         self._keys = _keys_of_one(plan)
+        self._chosen = {
+            (node.resource, branch.relationship.name)
+            for node, _ in nodes(plan.node)
+            for branch in node.branches
+            if is_shown_apart(branch)
+        }
 
     def primary(self, level: Level) -> list[bytes]:
         """Return the resource objects, or in a document of linkage the resource identifier objects."""
@@ -80,7 +86,10 @@ class JsonApiEncoder:
         if encoder is None:
             has_link = "detail" in node.resource.methods
             is_declared = node.version is not None and bool(node.version.column)
-            encoder = ResourceEncoder(node, linked, self._base_url, has_link=has_link, has_version=is_declared)
+            chosen = frozenset([name for name in linked if (node.resource, name) in self._chosen])
+            encoder = ResourceEncoder(
+                node, linked, self._base_url, has_link=has_link, has_version=is_declared, chosen=chosen
+            )
             self._encoders[node.resource, linked] = encoder
         return encoder
 

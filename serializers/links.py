@@ -12,6 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from querybuild.declarations.resource import Relationship, Resource
+from querybuild.parse import CHOICES, decoded
 from querybuild.planning.reads.read_forms import SentValue
 from querybuild.query import Page
 
@@ -160,6 +161,28 @@ def cursor_links(
     if has_next and last:
         links["next"] = at("page[after]", last)
     return links
+
+
+def linkage_query(sent: str, parameters: Sequence[str], size: int, cursor: str) -> str:
+    """Return the query string for the page of linkage after a cursor. sent: the query of the request. parameters: the
+    names of those that choose the linkage in a compound document.
+
+    >>> linkage_query("include=computers&includeSort%5Bcomputers%5D=-name", ["includeSort[computers]"], 3, "Wy")
+    'page%5Bafter%5D=Wy&page%5Bsize%5D=3&sort=-name'
+    """
+    found = [_parameter("page[after]", cursor), _parameter("page[size]", str(size))]
+    for part in sent.split("&"):
+        encoded, _, value = part.partition("=")
+        name = decoded(encoded)
+        if name in parameters:
+            family, _, keys = name.partition("]")
+            own = _FAMILIES[family.partition("[")[0]] + keys
+            if own != "page[size]":
+                found.append(f"{quote_segment(own)}={value}")
+    return "&".join(found)
+
+
+_FAMILIES = dict(zip(CHOICES, ("filter", "sort", "page"), strict=True))
 
 
 def page_count(total: int, size: int) -> int:

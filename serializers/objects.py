@@ -61,10 +61,12 @@ class LinksDocument(msgspec.Struct):
 
 
 class Meta(msgspec.Struct, omit_defaults=True):
-    """The `meta` of a document. message: what a write has done. count: the number of resources in this page. total: the
+    """The `meta` of a document. message: what a write has done. partial: whether the document shows linkage of which a
+    filter has chosen a part. count: the number of resources in this page. total: the
     number of all that match."""
 
     message: str | None = None
+    partial: bool = False
     count: int | None = None
     total: int | None = None
     totalPages: int | None = None

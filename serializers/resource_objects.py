@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 
 from querybuild.declarations.json_texts import JsonFault, load_json
-from querybuild.declarations.resource import Attribute, Relationship, Resource
+from querybuild.declarations.resource import Attribute, Relationship
 from querybuild.planning.plan import Node
 from querybuild.planning.rows import Row, with_computed
-from serializers.compound import Linkage, has_text_ids, id_encoder, ids_encoder
+from serializers.compound import ChosenLinkage, Linkage, has_text_ids, id_encoder, ids_encoder
 from serializers.links import quote_segment, related_path, relationship_path, resource_path
 
 UNNAMEABLE = frozenset({"", ".", ".."})
@@ -32,9 +32,9 @@ _FIRST = itemgetter(0)
 
 
 class ResourceEncoder:
-    """Writes the resource objects of one type and one fieldset. linked: the relationships that have `data`. has_link:
-    whether each object has a `self` link. has_links: whether its relationships have links. has_version: whether each
-    object shows the version of its row.
+    """Writes the resource objects of one type and one fieldset. linked: the relationships that have `data`. chosen:
+    those of them whose linkage is a `ChosenLinkage`. has_link: whether each object has a `self` link. has_links:
+    whether its relationships have links. has_version: whether each object shows the version of its row.
 
     An object whose id no path can name has no links: its `self` would be the collection."""
 
@@ -47,6 +47,7 @@ class ResourceEncoder:
         has_link: bool,
         has_links: bool = True,
         has_version: bool = False,
+        chosen: frozenset[str] = frozenset(),
     ) -> None:
         resource, attributes, relationships = node.resource, node.attributes, node.relationships
         self._values = _values_of(node)
@@ -57,7 +58,8 @@ class ResourceEncoder:
         self._has_attributes = bool(attributes)
         linkage_indexes = [linked.index(relation.name) for relation in relationships if relation.name in linked]
         text = f'{{"type":{json.dumps(resource.type)},"id":"{_ID}"' + (f',"attributes":{_OWN}' if attributes else "")
-        text += _object_tail(resource, relationships, linked, base_url, has_link=has_link, has_links=has_links)
+        path = resource_path(base_url, resource, _URL_ID)
+        text += _object_tail(path, relationships, linked, chosen, has_link=has_link, has_links=has_links)
         text += f',"meta":{{"version":"{_VERSION}"}}}}' if has_version else "}"
         self._version = itemgetter(node.position_of_version) if has_version else None
         pieces = _pieces(text, linkage_indexes)
@@ -67,21 +69,34 @@ class ResourceEncoder:
         self._urls = [(index, repeat(one)) for index, one in enumerate(pieces) if isinstance(one, tuple)]
         self._columns = [(index, one) for index, one in enumerate(pieces) if isinstance(one, str)]
         self._linkage = [(index, one) for index, one in enumerate(pieces) if isinstance(one, int)]
+        # The path of the linkage around the id, None without links.
+        self._chosen = {
+            linked.index(one.name): relationship_path(path, one).encode().split(_URL_ID.encode())
+            if has_links and "read" in one.methods
+            else None
+            for one in relationships
+            if one.name in chosen and one.name in linked
+        }
         self._id = id_encoder(resource)
         self._text, self._gaps = _template(pieces)
         self._without_links = self
         if self._has_quoted_ids and has_links:
             self._without_links = ResourceEncoder(
-                node, linked, base_url, has_link=False, has_links=False, has_version=has_version
+                node, linked, base_url, has_link=False, has_links=False, has_version=has_version, chosen=chosen
             )
 
-    def encode_one(self, row: Row, linkage: Sequence[bytes]) -> bytes:
+    def encode_one(self, row: Row, linkage: Sequence[Any]) -> bytes:
         """Return the object of one row. linkage: the `data` of each relationship in `linked`."""
         if row[0] in UNNAMEABLE and self._without_links is not self:
             return self._without_links.encode_one(row, linkage)
         row_id = self._id(row[0])
         own = self._own(row) if self._values is None else next(self._values([row]))
         url_id = quote_segment(row[0]).encode() if self._has_quoted_ids else row_id
+        if self._chosen:
+            linkage = [
+                _chosen_members(one, self._chosen[index], url_id) if index in self._chosen else one
+                for index, one in enumerate(linkage)
+            ]
         version = b"" if self._version is None else self._version(row).encode()
         text: bytes = self._text % self._gaps((row_id, _ENCODER.encode(self._struct(*own)), url_id, version, *linkage))
         return text
@@ -104,13 +119,17 @@ class ResourceEncoder:
         for index, mark in self._columns:
             values[index] = columns[mark]
         for index, which in self._linkage:
-            values[index] = linkage[which]
+            values[index] = self._members(which, linkage[which], url_ids) if which in self._chosen else linkage[which]
         objects = list(map(b"".join, zip(*values, strict=False)))
         if self._without_links is not self:
             for index, row in enumerate(rows):
                 if row[0] in UNNAMEABLE:
                     objects[index] = self._without_links.encode_one(row, [one[index] for one in linkage])
         return objects
+
+    def _members(self, which: int, linkage: Linkage, url_ids: Sequence[bytes]) -> list[bytes]:
+        path = self._chosen[which]
+        return [_chosen_members(one, path, url_id) for one, url_id in zip(linkage, url_ids, strict=True)]
 
     def _attributes(self, rows: Sequence[Row]) -> list[bytes]:
         """Return the attributes object of each row, all from one call. A value of a `json` column is copied as it is
@@ -119,6 +138,19 @@ class ResourceEncoder:
         lines = _ENCODER.encode_lines(structs).split(b"\n")
         lines.pop()
         return lines if len(lines) == len(rows) else [_ENCODER.encode(one) for one in structs]
+
+
+def _chosen_members(linkage: ChosenLinkage, path: list[bytes] | None, url_id: bytes) -> bytes:
+    """Return the members of a relationship from the end of its links on. path: that of its linkage, around the id; None
+    if it has no links."""
+    text = b""
+    if path is not None:
+        if linkage.next_query:
+            text = b',"next":"' + url_id.join(path) + b"?" + linkage.next_query.encode() + b'"'
+        text += b"},"
+    if linkage.data is not None:
+        text += b'"data":' + linkage.data + b","
+    return text + b'"meta":' + linkage.meta
 
 
 def values_of(node: Node) -> Callable[[Sequence[Row]], Iterator[list[Any]]]:
@@ -221,23 +253,28 @@ def _template(pieces: Sequence[_Piece]) -> tuple[bytes, Callable[[Sequence[bytes
 
 
 def _object_tail(
-    resource: Resource,
+    path: str,
     relationships: tuple[Relationship, ...],
     linked: tuple[str, ...],
-    base_url: str,
+    chosen: frozenset[str],
     *,
     has_link: bool,
     has_links: bool,
 ) -> str:
-    """The text of an object after its attributes, without its end."""
-    path = resource_path(base_url, resource, _URL_ID)
+    """The text of an object after its attributes, without its end. path: that of the resource. Of a chosen relationship
+    the linkage begins in its links, which may have `next`."""
     members = []
     for relationship in relationships:
-        parts = []
+        parts, is_chosen = [], relationship.name in linked and relationship.name in chosen
+        links = ""
         if has_links and "read" in relationship.methods:
             own, related = relationship_path(path, relationship), related_path(path, relationship)
-            parts.append(f'"links":{{"self":"{own}","related":"{related}"}}')
-        if relationship.name in linked:
+            links = f'"links":{{"self":"{own}","related":"{related}"'
+        if is_chosen:
+            parts.append(links + _LINKAGE)
+        elif links:
+            parts.append(links + "}")
+        if relationship.name in linked and not is_chosen:
             parts.append(f'"data":{_LINKAGE}')
         if parts:
             members.append(f"{json.dumps(relationship.name)}:{{{','.join(parts)}}}")

@@ -19,7 +19,7 @@ from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.function import Function
 from querybuild.declarations.resource import Relationship, Resource
 from querybuild.errors import nearest, quoted
-from querybuild.parse import ON_CONFLICT
+from querybuild.parse import CHOICES, ON_CONFLICT
 from server.errors import RouteNotFound
 from server.http.negotiation import ANY, ATOMIC_OPERATIONS, JSON_API, MediaType
 from server.http.target import ASTERISK
@@ -27,10 +27,10 @@ from server.settings import Settings
 
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 NO_PARAMETERS: frozenset[str] = frozenset()
-ON_ONE = frozenset({"include", "fields"})
-ON_LINKAGE = frozenset({"page", "include", "fields"})
+ON_ONE = frozenset({"include", *CHOICES, "fields"})
 ON_CREATE = ON_ONE | {ON_CONFLICT}
-ON_MANY = frozenset({"filter", "sort", "page", "include", "fields"})
+ON_WRITTEN_LINKAGE = ON_ONE | {"page"}
+ON_MANY = ON_ONE | {"filter", "sort", "page"}
 OF_VERSION = frozenset({"If-Match"})
 MAY_EXIST = frozenset({"If-None-Match"})
 
@@ -117,10 +117,10 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
         Method("DELETE", is_to_many=False, writes=("delete",), preconditions=OF_VERSION),
     ),
     Shape.RELATIONSHIP: (
-        Method("GET", ON_LINKAGE, needs="read", is_to_many=True),
+        Method("GET", ON_MANY, needs="read", is_to_many=True),
         Method("GET", ON_ONE, needs="read", is_to_many=False),
         Method("POST", body=JSON_API, is_to_many=True, writes=("add",), preconditions=OF_VERSION),
-        Method("PATCH", ON_LINKAGE, JSON_API, is_to_many=True, writes=("replace",), preconditions=OF_VERSION),
+        Method("PATCH", ON_WRITTEN_LINKAGE, JSON_API, is_to_many=True, writes=("replace",), preconditions=OF_VERSION),
         Method("PATCH", ON_ONE, JSON_API, is_to_many=False, writes=("replace",), preconditions=OF_VERSION),
         Method("DELETE", body=JSON_API, is_to_many=True, writes=("remove",), preconditions=OF_VERSION),
     ),

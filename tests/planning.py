@@ -35,6 +35,7 @@ LIMITS = Limits(
     max_include_depth=3,
     max_includes=20,
     max_included=100_000,
+    max_included_page=1000,
     max_filter_depth=10,
     max_filter_nodes=100,
     max_list_values=1000,

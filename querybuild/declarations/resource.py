@@ -201,7 +201,8 @@ class TableAbilities(msgspec.Struct, frozen=True):
     deferred: the triggers that run when the transaction ends, as SQL writes their names.
     has_unique_ids: whether a constraint keeps the ids unique. is_view: whether it is a view, a materialized view or a
     foreign table. version: what tells whether a row has changed, if anything does. unique_keys: those that ON CONFLICT
-    may name. tells_updates: whether `xmax` tells an updated row from a new one.
+    may name. tells_updates: whether `xmax` tells an updated row from a new one. indexed: the columns that are the first
+    of an index.
     """
 
     locks_rows: bool = True
@@ -218,6 +219,7 @@ class TableAbilities(msgspec.Struct, frozen=True):
     version: RowVersion | None = None
     unique_keys: tuple[UniqueKey, ...] = ()
     tells_updates: bool = False
+    indexed: frozenset[str] = frozenset()
 
 
 class Link(msgspec.Struct, frozen=True, eq=False):
@@ -226,7 +228,7 @@ class Link(msgspec.Struct, frozen=True, eq=False):
     source: the column with the id of this side. target: the column with the id of the other side. A tuple of columns
     for an id with several parts.
     source_types, target_types: what the server finds out: the types of these columns, if they are other integers than
-    the id. merged: the same as that of TableAbilities.
+    the id. merged, indexed: the same as those of TableAbilities.
     """
 
     table: str
@@ -236,6 +238,7 @@ class Link(msgspec.Struct, frozen=True, eq=False):
     source_types: tuple[ColumnType, ...] = ()
     target_types: tuple[ColumnType, ...] = ()
     merged: frozenset[str] = CHANGE_KINDS
+    indexed: frozenset[str] = frozenset()
 
     @property
     def source_columns(self) -> tuple[str, ...]:

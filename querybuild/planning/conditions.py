@@ -25,7 +25,7 @@ from querybuild.errors import ApiError, listed, nearest, quoted, shortened
 from querybuild.filters import fault
 from querybuild.planning.context import Context
 from querybuild.planning.filter_values import ReadValue, custom_reader, value_reader
-from querybuild.planning.plan import ColumnRef, Condition, CustomTest, Exists, Logic, Rows, Slot, Test
+from querybuild.planning.plan import AmongFirst, ColumnRef, Condition, CustomTest, Exists, Logic, Rows, Slot, Test
 from querybuild.planning.rowsets import may_lack, open_related, open_rows, with_conditions
 from querybuild.query import FieldFilter, FilterGroup, FilterNode, Limits, RelationFilter
 
@@ -377,7 +377,7 @@ def _advice(operator: str, attribute: Attribute, names: Sequence[str]) -> str:
 def steps_of(condition: Condition) -> int:
     """Return how many steps over relationships a condition has."""
     match condition:
-        case Exists(rows=rows):
+        case Exists(rows=rows) | AmongFirst(rows=rows):
             return 1 + sum(map(steps_of, (*rows.criteria, *rows.conditions)))
         case Logic(items=items):
             return sum(map(steps_of, items))

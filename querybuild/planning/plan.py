@@ -117,6 +117,11 @@ class Rows(msgspec.Struct, frozen=True):
         return column.alias == self.alias and column.attribute.column_name in self.resource.id.key.columns
 
     @property
+    def cursor_ids(self) -> frozenset[int]:
+        """The indexes of the keys of the order that are the id or a part of it."""
+        return frozenset(index for index, key in enumerate(self.order) if self.is_part_of_id(key))
+
+    @property
     def is_limited(self) -> bool:
         """Whether the context may hide some of the rows, or may forbid to write them."""
         return bool(self.criteria or self.rights or self.conditions)
@@ -187,7 +192,15 @@ class InScope(msgspec.Struct, frozen=True):
     scope: RelatedScope
 
 
-Condition = Test | CustomTest | Logic | Exists | IdIs | InScope | Returned
+class AmongFirst(msgspec.Struct, frozen=True):
+    """Whether the row is one of the first of some rows of its resource, in their order. rows: attached to others."""
+
+    alias: str
+    rows: Rows
+    size: int
+
+
+Condition = Test | CustomTest | Logic | Exists | AmongFirst | IdIs | InScope | Returned
 
 
 class OrderKey(msgspec.Struct, frozen=True):
@@ -214,26 +227,61 @@ class KeysetPosition(msgspec.Struct, frozen=True):
         return any(cut and key.column.attribute.type.family != "text" for key, cut in pairs)
 
 
-Fetch = Literal["row", "join", "union", "keys"]
+Fetch = Literal["row", "join", "union", "keys", "each", "ranked"]
 """How the related rows of a branch are fetched. `fetching.py` decides it.
 
 row: not at all. The parent's row contains the key, and only linkage is shown.
 join: in the parent's row, by a LEFT JOIN.
 union: in the primary statement, after the primary rows.
 keys: by a statement of their own, with the keys of the parents.
+each: the same, but only the first rows of each parent, by a subquery for each parent.
+ranked: the same, but the rows of all parents are read, and then counted.
 """
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """What a request chooses of the rows of a branch, besides their conditions and their order.
+
+    index: that of its values among the choices of the read.
+    is_partial: whether related rows may be left out.
+    is_counted: whether the number of the rows is shown.
+    size: how many rows of each parent are shown at most, None for all.
+    has_total: whether the total of each parent is shown.
+    has_cursors: whether the rows contain the texts of their sort keys, for a link to the rows after them.
+
+    After the parent's id, the rows contain these texts, and then the total.
+    """
+
+    index: int
+    is_partial: bool
+    is_counted: bool
+    size: int | None = None
+    has_total: bool = False
+    has_cursors: bool = False
 
 
 class Branch(msgspec.Struct, frozen=True):
     """A relationship whose linkage is shown, and the node of its related resources.
 
     is_included: whether the related resources are part of the compound document. Otherwise only linkage is shown.
+    choice: None for all related rows, in the order of their ids.
     """
 
     relationship: Relationship
     node: Node
     is_included: bool
     fetch: Fetch
+    choice: Choice | None = None
+
+    @property
+    def has_statement(self) -> bool:
+        """Whether its rows are fetched by a statement of their own."""
+        return self.fetch in ("keys", "each", "ranked")
+
+    @property
+    def cursor_keys(self) -> tuple[OrderKey, ...]:
+        """The sort keys whose texts the rows contain."""
+        return self.node.rows.order if self.choice is not None and self.choice.has_cursors else ()
 
 
 class Node(msgspec.Struct, frozen=True, cache_hash=True):
@@ -390,7 +438,7 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     @property
     def cursor_ids(self) -> frozenset[int]:
         """The indexes of the keys of a cursor that are the id or a part of it."""
-        return frozenset(index for index, key in enumerate(self.rows.order) if self.rows.is_part_of_id(key))
+        return self.rows.cursor_ids
 
     @property
     def cursor_keys(self) -> tuple[OrderKey, ...]:
@@ -427,7 +475,7 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
 
 def _has_statements(node: Node) -> bool:
-    return any(branch.fetch == "keys" or _has_statements(branch.node) for branch in node.branches)
+    return any(branch.has_statement or _has_statements(branch.node) for branch in node.branches)
 
 
 Values = tuple[Any, ...]

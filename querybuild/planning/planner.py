@@ -42,10 +42,11 @@ from querybuild.planning.plan import (
     node_of,
     page_values,
 )
+from querybuild.planning.reads.choices import NOTHING_CHOSEN, ChoicePlanner, Path, PlannedChoice
 from querybuild.planning.reads.counting import NO_REFERENCES, References, counted_by
-from querybuild.planning.reads.fetching import included_fetch, linkage_fetch, united
+from querybuild.planning.reads.fetching import chosen_fetch, included_fetch, linkage_fetch, united
 from querybuild.planning.reads.list_names import list_name
-from querybuild.planning.reads.sorts import SortPlanner
+from querybuild.planning.reads.sorts import SortPlanner, has_cursor
 from querybuild.planning.reads.stream_plan import can_be_streamed
 from querybuild.planning.rows import MAX_COLUMNS, joined_width
 from querybuild.planning.rowsets import open_key_rows, open_owners, open_related, rows_with_alias, with_conditions
@@ -71,8 +72,10 @@ class PlannedRead(msgspec.Struct, frozen=True):
     values: the values of the filter. page_values: those of the page.
     list_name, cursor_mark: the list that its cursors are valid for.
     cursor_parent: the parent of the list that the request's cursor was created for. None without a cursor.
-    readers: for each converted val of the filter its index, and the function that converts it.
+    readers: for each converted val of the filters its index, and the function that converts it.
     filters: the filter objects of the request.
+    choices: the lists that the chosen included rows are the first of. has_form: whether another read of the same form
+        has the same plan.
     """
 
     plan: ReadPlan
@@ -84,6 +87,8 @@ class PlannedRead(msgspec.Struct, frozen=True):
     cursor_parent: str | None = None
     readers: tuple[tuple[int, ReadValue], ...] = ()
     filters: tuple[SentFilter, ...] = ()
+    choices: tuple[PlannedChoice, ...] = ()
+    has_form: bool = True
 
 
 Fieldset = tuple[tuple[Attribute, ...], tuple[Relationship, ...]]
@@ -126,7 +131,7 @@ def plan_resource(
         data="resource",
         included=_included(query, None),
     )
-    return planner.planned(plan, query.page)
+    return planner.planned(plan, query)
 
 
 def plan_related(
@@ -164,8 +169,16 @@ def plan_linkage(
             errors.append(too_deep)
         else:
             inner.append(path[1:])
+    choices = []
+    for choice in query.choices:
+        if choice.path[:1] != (name,) or len(choice.path) == 1:
+            detail = f"here the path continues {quoted(name)}, whose own linkage is chosen by filter, sort and page."
+            errors.append(IncludeError(f"{quoted('.'.join(choice.path))}: {detail}", parameter=choice.parameters[0]))
+        else:
+            choices.append(msgspec.structs.replace(choice, path=choice.path[1:]))
     include = None if query.include is None else tuple(path for path in inner if path)
-    return planner.related(msgspec.structs.replace(query, include=include), scope, shows_resources=bool(inner))
+    query = msgspec.structs.replace(query, include=include, choices=tuple(choices))
+    return planner.related(query, scope, shows_resources=bool(inner))
 
 
 def plan_all_linkage(
@@ -207,6 +220,7 @@ class _ReadPlanner:
         self.errors = errors
         self.conditions = ConditionPlanner(catalog, context, limits, errors)
         self.sorts = SortPlanner(catalog, limits, errors, self.conditions)
+        self._choices = NOTHING_CHOSEN
         self._joined_count = 0
         self.cursor_parent: str | None = None
         self.cursor_values: Values = ()
@@ -225,7 +239,7 @@ class _ReadPlanner:
             included=_included(query, shows_resources),
             scope=scope,
         )
-        return self.planned(plan, query.page)
+        return self.planned(plan, query)
 
     def page(
         self,
@@ -262,18 +276,27 @@ class _ReadPlanner:
             plan = msgspec.structs.replace(plan, first_rows=self._first_rows())
         return self.planned(
             plan,
-            page,
+            msgspec.structs.replace(query, page=page),
             page_values=page_values(self._limit(page), page.offset, self.cursor_values),
             list_name=name,
             cursor_mark=mark,
             cursor_parent=self.cursor_parent,
-            readers=tuple(self.conditions.readers),
-            filters=sent_filters(query.filter, self.conditions.value_slots, self.conditions.checked),
         )
 
-    def planned(self, plan: ReadPlan, page: Page, **facts: Any) -> PlannedRead:
+    def planned(self, plan: ReadPlan, query: Query, **facts: Any) -> PlannedRead:
         """Return the plan with all its values. facts: as in `PlannedRead`."""
-        return PlannedRead(plan, page, tuple(self.conditions.values), **facts)
+        conditions, choices = self.conditions, self._choices
+        nodes = [*query.filter, *[node for choice in query.choices for node in choice.filter]]
+        return PlannedRead(
+            plan,
+            query.page,
+            tuple(conditions.values),
+            readers=tuple(conditions.readers),
+            filters=sent_filters(nodes, conditions.value_slots, conditions.checked),
+            choices=choices.lists,
+            has_form=choices.has_form,
+            **facts,
+        )
 
     def rows(self, query: Query, page: Page, resource: Resource, mark: str) -> Rows:
         """Plan the primary rows of a page. mark: that of the list, for its cursors."""
@@ -311,9 +334,7 @@ class _ReadPlanner:
     def keyset(self, page: Page, keys: tuple[OrderKey, ...], mark: str) -> KeysetPosition | None:
         """Return the position of the cursor, or None without a valid cursor."""
         for key in keys if page.family == "cursor" else ():
-            element = key.column.attribute.type.element
-            if element is not None and element.name == "enum":
-                # The text of a cursor must be cast to the type, and no declaration contains the name of this type.
+            if not has_cursor(key):
                 detail = (
                     f"A list that is sorted by {quoted(key.column.attribute.name)} has no cursors: use page[number]."
                 )
@@ -344,17 +365,21 @@ class _ReadPlanner:
     ) -> Node:
         """Plan the node of the primary rows and its branches. is_joining: whether to-one includes may be joined.
         is_single: as for `node`."""
-        tree = self._include_tree(query, rows.resource)
+        tree, paths = self._include_tree(query, rows.resource)
+        if query.choices and (tree or not query.include):
+            known = self.catalog, self.limits, self.errors, self.conditions
+            self._choices = ChoicePlanner(rows.resource, paths, *known).plan(query)
         fieldsets = self._fieldsets(query.fields)
         node = self.node(rows, tree, written, fieldsets, is_joining=is_joining, is_single=is_single)
         if is_joining and joined_width(node) > MAX_COLUMNS:
             return self.node(rows, tree, written, fieldsets, is_joining=False, is_single=is_single)
         return united(node) if is_joining and not written else node
 
-    def _include_tree(self, query: Query, resource: Resource) -> IncludeTree:
-        """Return the relationships of all paths as a tree. Their number is limited: most need a separate statement."""
+    def _include_tree(self, query: Query, resource: Resource) -> tuple[IncludeTree, frozenset[Path]]:
+        """Return the relationships of all paths as a tree, and as paths. Their number is limited: most need a separate
+        statement."""
         tree: IncludeTree = {}
-        opened: set[tuple[str, ...]] = set()
+        opened: set[Path] = set()
         for path in query.include or ():
             if (too_deep := _too_deep(path, self.limits)) is not None:
                 self.errors.append(too_deep)
@@ -367,8 +392,8 @@ class _ReadPlanner:
         if len(opened) > limit:
             detail = f"it leads over {len(opened)} relationships, and at most {limit} are allowed: include less."
             self._refuse_include(detail)
-            return {}
-        return tree
+            return {}, frozenset()
+        return tree, frozenset(opened)
 
     def _is_path(self, path: tuple[str, ...], resource: Resource) -> bool:
         for name in path:
@@ -414,21 +439,30 @@ class _ReadPlanner:
         *,
         is_joining: bool,
         is_single: bool = False,
+        path: Path = (),
     ) -> Node:
-        """Plan a node and its branches. is_joining: whether to-one includes are joined to these rows. is_single:
-        whether the document is about one row. Its version is read even if it is not shown, for the tag."""
+        """Plan a node and its branches. path: the include path to it. is_joining: whether to-one includes are joined
+        to these rows. is_single: whether the document is about one row. Its version is read even if it is not shown,
+        for the tag."""
         resource = rows.resource
         attributes, relationships = fieldsets.get(resource.type, (resource.readable_attributes, resource.relationships))
         branches = []
         for relationship in resource.relationships:
             if relationship.name in tree:
-                related = self._branch_rows(relationship, rows)
-                fetch = included_fetch(relationship, related, is_joining=is_joining)
+                own_path = (*path, relationship.name)
+                chosen = self._choices.by_path.get(own_path)
+                if chosen is None:
+                    choice, related = None, self._branch_rows(relationship, rows)
+                    fetch = included_fetch(relationship, related, is_joining=is_joining)
+                else:
+                    choice, related = chosen.choice, msgspec.structs.replace(chosen.rows, parent=rows.alias)
+                    fetch = chosen_fetch(related, choice.size)
                 if fetch == "join":
                     self._joined_count += 1
                     related = rows_with_alias(related, f"j{self._joined_count}")
-                child = self.node(related, tree[relationship.name], (), fieldsets, is_joining=fetch == "join")
-                branches.append(Branch(relationship, child, True, fetch))
+                below = tree[relationship.name]
+                child = self.node(related, below, (), fieldsets, is_joining=fetch == "join", path=own_path)
+                branches.append(Branch(relationship, child, True, fetch, choice))
             elif relationship.name in written and relationship in relationships:
                 related = self._branch_rows(relationship, rows)
                 branches.append(Branch(relationship, node_of(related), False, linkage_fetch(relationship)))

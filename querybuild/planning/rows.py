@@ -7,17 +7,56 @@ Execution and encoding use it to read rows by position.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from querybuild.planning.plan import Branch, Node, ReadPlan, sources_of
+import msgspec
+
+from querybuild.planning.plan import Branch, Choice, Node, ReadPlan, sources_of
 
 MAX_COLUMNS = 1600
 """The limit for the columns of a result. PostgreSQL's own limit is 1,664."""
 
 Row = Any
 """asyncpg's Record: read by position, sliced like a tuple."""
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """What a parent shows of its related rows besides the first of them. has_more: whether there are others. total:
+    None if it was not requested. next_query: the query string of the page after them, "" without one."""
+
+    has_more: bool
+    total: int | None
+    next_query: str
+
+
+class FirstRows(list[Row]):
+    """The first related rows of each parent. shown: by the id of the parent. Those without rows may be missing."""
+
+    def __init__(self, rows: Sequence[Row], shown: Mapping[Any, Shown]) -> None:
+        super().__init__(rows)
+        self.shown = shown
+
+
+def first_rows(branch: Branch, choice: Choice, rows: Sequence[Row], next_query: Callable[[Any, Row], str]) -> FirstRows:
+    """Return the rows that the parents show. rows: as the statement of the branch returns them: for each parent one row
+    more than it shows, and for one without rows a row with its total, whose id is null. next_query: returns the query
+    string for the rows after a row of a parent."""
+    position, size = branch.node.position_of_parent, choice.size
+    by_parent: dict[Any, list[Row]] = {}
+    for row in rows:
+        by_parent.setdefault(row[position], []).append(row)
+    position_of_total = position + 1 + len(branch.cursor_keys)
+    found, shown = list[Row](), dict[Any, Shown]()
+    for parent, own in by_parent.items():
+        first = [row for row in own if row[0] is not None]
+        has_more = size is not None and len(first) > size
+        first = first[:size]
+        query = next_query(parent, first[-1]) if has_more and first and choice.has_cursors else ""
+        shown[parent] = Shown(has_more, own[0][position_of_total] if choice.has_total else None, query)
+        found += first
+    return FirstRows(found, shown)
 
 
 def key_position(node: Node, branch: Branch) -> int:
@@ -48,7 +87,8 @@ def with_computed(node: Node, rows: Sequence[Row]) -> Sequence[Row]:
         if len(values) != len(rows):
             raise ValueError(f"{attribute.name} was given {len(rows)} resources and gives {len(values)} values")
         columns.append(values)
-    return [(*row, *values) for row, values in zip(rows, zip(*columns, strict=True), strict=True)]
+    made = [(*row, *values) for row, values in zip(rows, zip(*columns, strict=True), strict=True)]
+    return FirstRows(made, rows.shown) if isinstance(rows, FirstRows) else made
 
 
 def row_width(node: Node, branch: Branch | None) -> int:

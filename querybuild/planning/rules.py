@@ -67,6 +67,7 @@ LIMITS = Limits(
     max_include_depth=0,
     max_includes=0,
     max_included=0,
+    max_included_page=0,
     max_filter_depth=20,
     max_filter_nodes=1000,
     max_list_values=10_000,

@@ -19,10 +19,11 @@ from querybuild.declarations.catalog import KeyAttribute
 from querybuild.declarations.function import Returned
 from querybuild.declarations.operators import JSONB_CONTAINS
 from querybuild.declarations.resource import Attribute, Link, Resource, own_key_of
-from querybuild.declarations.terms import Template, as_text, as_texts, sql_of
+from querybuild.declarations.terms import Template, as_text, as_texts, ordered, sql_of
 from querybuild.declarations.types import OPAQUE, ColumnType
 from querybuild.planning.plan import (
     FIRST_ALIAS,
+    AmongFirst,
     ColumnRef,
     Condition,
     CustomTest,
@@ -32,12 +33,12 @@ from querybuild.planning.plan import (
     LinkRows,
     Logic,
     Node,
+    OrderKey,
     RelatedScope,
     Rows,
     Slot,
     Test,
 )
-from querybuild.planning.writes.write_plan import RowConflict
 from querybuild.sql.binds import Binds
 from querybuild.sql.calls import is_returned
 from querybuild.sql.keys import (
@@ -45,6 +46,7 @@ from querybuild.sql.keys import (
     columns_of,
     compared_key,
     equal_keys,
+    is_any_key,
     is_key,
     key_value,
     key_values,
@@ -62,47 +64,6 @@ def table(resource: Resource, alias: str | None = None) -> Table:
 def link_table(link: Link, alias: str | None = None) -> Table:
     """Return a link table."""
     return Table(link.table, schema=link.schema, alias=alias)
-
-
-def into(rows: Table) -> Any:
-    """Return `INSERT INTO "users"`. For PyPika's type hints, `columns`, `set` and `returning` of it are a Field."""
-    return PostgreSQLQuery.into(rows)
-
-
-def delete_from(rows: Table) -> Any:
-    """Return `DELETE FROM "users"`."""
-    return PostgreSQLQuery.from_(rows).delete()
-
-
-def update_of(rows: Table) -> Any:
-    """Return `UPDATE "users"`."""
-    return PostgreSQLQuery.update(rows)
-
-
-def set_version(query: Any, resource: Resource, *, is_only: bool = False) -> Any:
-    """Add `"version"=COALESCE("version",0)+1` to an UPDATE, if the server counts the version of the rows. is_only:
-    whether the UPDATE sets nothing else. Then a version that a trigger changes is set to itself."""
-    version = resource.abilities.version
-    if version is None or not (version.is_written if is_only else version.is_counted):
-        return query
-    column = table(resource).field(version.column)
-    return query.set(column, Template("COALESCE({},0)+1", column) if version.is_counted else column)
-
-
-def updated_instead(query: Any, resource: Resource, conflict: RowConflict) -> Any:
-    """Return an INSERT with `ON CONFLICT ("email") DO UPDATE SET "age"="excluded"."age"`."""
-    query = query.on_conflict(*[assignment.column for assignment in conflict.key])
-    for assignment in conflict.updated:
-        query = query.do_update(assignment.column, column("excluded", assignment.column))
-    version = resource.abilities.version
-    if version is not None and version.is_counted:
-        query = query.do_update(version.column, Template("COALESCE({},0)+1", column(resource.table, version.column)))
-    return query
-
-
-def is_updated(resource: Resource) -> str:
-    """Return the term that tells whether such an INSERT has updated the row that it returns."""
-    return sql_of(Template("{}<>0", column(resource.table, "xmax")))
 
 
 def column_term(alias: str, attribute: Attribute) -> Term:
@@ -164,7 +125,7 @@ def join(query: QueryBuilder, joins: tuple[Rows, ...], binds: Binds) -> QueryBui
         criteria = [attached(rows)]
         if (rows.parent, near.columns) in reverse_keys:
             criteria.append(Template("{} IS NOT NULL", compared_key(columns_of(rows.parent), near)))
-        criteria += _met(rows, binds)
+        criteria += _met(rows, binds, is_attached=True)
         query = query.left_join(table(rows.resource, rows.alias)).on(all_of(criteria))
     return query
 
@@ -180,14 +141,15 @@ def _attached_links(rows: Rows, through: LinkRows) -> Criterion:
     return equal_keys(columns_of(rows.parent), columns_of(through.alias), through.near)
 
 
-def where(query: QueryBuilder, rows: Rows, binds: Binds) -> QueryBuilder:
-    """Add the criteria and the conditions of the rows to WHERE."""
-    for found in _met(rows, binds):
+def where(query: QueryBuilder, rows: Rows, binds: Binds, *, is_attached: bool = False) -> QueryBuilder:
+    """Add the criteria and the conditions of the rows to WHERE. is_attached: whether rows of the same statement refer
+    to them."""
+    for found in _met(rows, binds, is_attached=is_attached):
         query = query.where(found)
     return query
 
 
-def _met(rows: Rows, binds: Binds) -> Iterator[Criterion]:
+def _met(rows: Rows, binds: Binds, *, is_attached: bool) -> Iterator[Criterion]:
     """Yield the criteria and the conditions of the rows.
 
     PostgreSQL tests the cheapest condition first, also one of the request before the criteria that hide rows. If the
@@ -196,7 +158,7 @@ def _met(rows: Rows, binds: Binds) -> Iterator[Criterion]:
     written outside of it, because PostgreSQL uses no index for what is in a CASE.
 
     Each pattern is tested first, on a constant, so that PostgreSQL refuses an invalid one whatever its plan is."""
-    if not rows.parent:
+    if not is_attached:
         for slot in dict.fromkeys(_patterns(rows.conditions)):
             yield Template("(CAST('' AS TEXT)~{}) IS NOT NULL", binds(slot))
     yield from [criterion(condition, binds) for condition in rows.criteria]
@@ -214,7 +176,7 @@ def _patterns(conditions: Iterable[Condition]) -> Iterator[Slot]:
                 yield from slots
             case Logic(items=items):
                 yield from _patterns(items)
-            case Exists(rows=rows):
+            case Exists(rows=rows) | AmongFirst(rows=rows):
                 yield from _patterns(rows.conditions)
 
 
@@ -234,7 +196,7 @@ def _is_leaky(condition: Condition) -> bool:
             return operator is not JSONB_CONTAINS
         case Logic(items=items):
             return any(map(_is_leaky, items))
-        case Exists(rows=rows):
+        case Exists(rows=rows) | AmongFirst(rows=rows):
             return any(map(_is_leaky, rows.conditions))
         case _:
             return False
@@ -256,6 +218,8 @@ def criterion(condition: Condition, binds: Binds) -> Criterion:
             return _logic(condition, binds)
         case Exists():
             return _exists(condition, binds)
+        case AmongFirst():
+            return _among_first(condition, binds)
         case InScope():
             return all_of(list(scope_criteria(condition.scope, binds)))
         case IdIs():
@@ -283,6 +247,25 @@ def sorted_operand(column: ColumnRef, binds: Binds) -> Term:
         return Template("{}", from_rows(column.rows, binds).select(term).where(attached(column.rows)).limit(1))
     # The term may contain operators.
     return term if column.attribute.sql is None else Template("({})", term)
+
+
+def order(query: QueryBuilder, keys: tuple[OrderKey, ...], binds: Binds) -> QueryBuilder:
+    """Add keys to ORDER BY."""
+    return query.orderby(*order_terms(keys, binds)) if keys else query
+
+
+def order_terms(keys: tuple[OrderKey, ...], binds: Binds) -> list[Term]:
+    """Return the terms of ORDER BY."""
+    return [_ordered(key, binds) for key in keys]
+
+
+def _ordered(key: OrderKey, binds: Binds) -> Term:
+    return ordered(
+        sorted_operand(key.column, binds),
+        is_descending=key.is_descending,
+        is_nullable=key.is_nullable,
+        is_backwards=key.is_backwards,
+    )
 
 
 def _test(test: Test, binds: Binds) -> Criterion:
@@ -389,16 +372,30 @@ def _logic(logic: Logic, binds: Binds) -> Criterion:
 def _exists(exists: Exists, binds: Binds) -> Criterion:
     """Return `EXISTS (SELECT 1 FROM "groups" "t1" WHERE "t1"."id"="t0"."group_id" AND ...)`. Under OR and NOT, this is
     the only form of such a condition whose cost does not grow with the table (docs/adr/0004-exists.md)."""
-    rows = exists.rows
-    query = PostgreSQLQuery.from_(table(rows.resource, rows.alias)).select(1)
+    found = ExistsCriterion(_attached_rows(exists.rows, binds).select(1))
+    # PostgreSQL's planner does not turn an EXISTS inside a CASE into a join.
+    return Template("CASE WHEN {} THEN TRUE ELSE FALSE END", found) if exists.is_separate else found
+
+
+def _attached_rows(rows: Rows, binds: Binds) -> QueryBuilder:
+    """Return FROM and WHERE of rows that are attached to rows of the same statement."""
+    query = PostgreSQLQuery.from_(table(rows.resource, rows.alias))
     if rows.through is None:
         query = query.where(attached(rows))
     else:
         query = join_links(query, rows, binds)
         query = query.where(_attached_links(rows, rows.through))
-    found = ExistsCriterion(where(query, rows, binds))
-    # PostgreSQL's planner does not turn an EXISTS inside a CASE into a join.
-    return Template("CASE WHEN {} THEN TRUE ELSE FALSE END", found) if exists.is_separate else found
+    return where(query, rows, binds, is_attached=True)
+
+
+def _among_first(among: AmongFirst, binds: Binds) -> Criterion:
+    """Return `"i0"."id"=ANY(ARRAY(SELECT "t1"."id" FROM "computers" "t1" WHERE "t1"."owner_id"="t0"."id" ORDER BY
+    "t1"."name","t1"."id" LIMIT 3))`."""
+    rows, key = among.rows, among.rows.resource.id.key
+    limit: Any = Template(str(among.size))
+    ids = _attached_rows(rows, binds).select(shown_key(columns_of(rows.alias), key))
+    ids = order(join(ids, rows.joins, binds), rows.order, binds).limit(limit)
+    return is_any_key(columns_of(among.alias), key, Template("ARRAY{}", ids))
 
 
 def one_of(rows: Rows, found: Criterion, binds: Binds) -> Criterion:

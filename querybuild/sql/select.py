@@ -20,18 +20,31 @@ from pypika import functions as sql_functions
 from pypika.queries import QueryBuilder
 from pypika.terms import Term
 
-from querybuild.declarations.keys import Key
 from querybuild.declarations.terms import Template
-from querybuild.planning.plan import Branch, Exists, Node, ReadPlan, Rows, Slot
+from querybuild.planning.plan import Branch, Exists, Node, ReadPlan
 from querybuild.planning.reads.fetching import is_one_of_several
 from querybuild.planning.rows import MAX_COLUMNS, key_position, nodes, page_width, part_width, row_width
 from querybuild.sql.binds import Binds
-from querybuild.sql.clauses import columns, from_rows, join, join_links, named_parent, scope_criteria, table, where
-from querybuild.sql.keys import column, columns_of, is_any_key, key_is_not_null, shown_key
-from querybuild.sql.order import cursor_columns, order, order_terms, rows_after
+from querybuild.sql.branches import branch_columns, compile_branch, id_columns, near_key, related_rows
+from querybuild.sql.clauses import (
+    columns,
+    from_rows,
+    join,
+    named_parent,
+    order,
+    order_terms,
+    scope_criteria,
+    table,
+    where,
+)
+from querybuild.sql.keys import (
+    columns_of,
+    is_any_key,
+    key_is_not_null,
+    shown_key,
+)
+from querybuild.sql.keysets import cursor_columns, rows_after
 from querybuild.sql.statement import Statement
-
-KEYS = Slot("keys")
 
 
 class ReadStatements(msgspec.Struct, frozen=True):
@@ -151,7 +164,7 @@ def _united(plan: ReadPlan, branch: Branch) -> Statement:
     limit = _limit_term(plan, binds, is_page=True)
     bounded = "" if limit is None else f" LIMIT {limit.get_sql()}"
     keys = Template(f'ARRAY(SELECT "c{key_position(plan.node, branch)}" FROM {_PAGE}{bounded})')
-    related = _related(branch, keys, binds).select(*[_NULL] * width, *_branch_columns(branch, binds), _NULL)
+    related = related_rows(branch, keys, binds).select(*[_NULL] * width, *branch_columns(branch, binds), _NULL)
     return Statement(
         f"WITH {_PAGE} ({names}) AS MATERIALIZED ({page}) "
         f"SELECT {_PAGE}.*,{'NULL,' * own_width}row_number() OVER () FROM {_PAGE} "
@@ -290,69 +303,12 @@ def _offset(query: QueryBuilder, plan: ReadPlan, binds: Binds) -> QueryBuilder:
 
 def _branches(node: Node) -> Iterator[Statement | None]:
     for branch in node.branches:
-        yield _branch(branch)
+        yield compile_branch(branch)
         yield from _branches(branch.node)
-
-
-def _branch(branch: Branch) -> Statement | None:
-    """Return the related rows of all parents.
-
-    With the key in the parent's row:
-    `SELECT ... FROM "groups" "t0" WHERE "t0"."id"=ANY($1) ORDER BY "t0"."id"`
-    With the key in the related row:
-    `SELECT ...,"t0"."owner_id" FROM "computers" "t0" WHERE "t0"."owner_id"=ANY($1) ORDER BY "t0"."id"`
-    With a link table:
-    `SELECT ...,"t1"."post_id" FROM "tags" "t0" JOIN "post_tags" "t1" ON "t1"."tag_id"="t0"."id"
-    WHERE "t1"."post_id"=ANY($1) ORDER BY "t0"."id"`
-    """
-    if branch.fetch != "keys":
-        return None
-    binds = Binds()
-    query = _related(branch, binds(KEYS), binds).select(*_branch_columns(branch, binds))
-    return Statement(query.orderby(*_id_columns(branch.node)).get_sql(), binds.slots)
-
-
-def _related(branch: Branch, keys: Term, binds: Binds) -> QueryBuilder:
-    """Return FROM and WHERE of the rows of a branch. keys: an array, as a parameter or a subquery."""
-    rows = branch.node.rows
-    query = from_rows(rows, binds)
-    if rows.through is not None:
-        query = join_links(query, rows, binds)
-    alias, key = _far_key(branch)
-    return query.where(is_any_key(columns_of(alias), key, keys))
-
-
-def _branch_columns(branch: Branch, binds: Binds) -> list[Term]:
-    rows = branch.node.rows
-    own = list(columns(branch.node, rows.alias, binds))
-    if branch.relationship.is_own_key:
-        return own
-    alias, key = _far_key(branch)
-    return [*own, shown_key(columns_of(alias), key)]
-
-
-def _far_key(branch: Branch) -> tuple[str, Key]:
-    """Return the key of the related rows, or of their link table, whose values are the keys of the parents, with its
-    alias."""
-    rows = branch.node.rows
-    if rows.through is not None:
-        return rows.through.alias, rows.through.near[1]
-    assert rows.pair is not None
-    return rows.alias, rows.resource.id.key if branch.relationship.is_own_key else rows.pair[1]
-
-
-def _near_key(branch: Branch, parents: Rows) -> Term:
-    """Return the key of the parents whose values are those of the related rows."""
-    pair = branch.node.rows.pair if branch.relationship.is_own_key else None
-    return shown_key(columns_of(parents.alias), parents.resource.id.key if pair is None else pair[0])
 
 
 def _shown_id(node: Node) -> Term:
     return shown_key(columns_of(node.rows.alias), node.resource.id.key)
-
-
-def _id_columns(node: Node) -> list[Term]:
-    return [column(node.rows.alias, name) for name in node.resource.id.key.columns]
 
 
 def _combined(plan: ReadPlan) -> Statement:
@@ -369,7 +325,7 @@ def _combined(plan: ReadPlan) -> Statement:
     """
     binds = Binds()
     primary = _page(plan, binds)
-    number = _numbered(order_terms(plan.rows.order, binds) or _id_columns(plan.node))
+    number = _numbered(order_terms(plan.rows.order, binds) or id_columns(plan.node))
     shown = _with_total(primary.select(number, *_primary_columns(plan, binds)), plan, binds)
     parts = [_limit(order(shown, plan.rows.order, binds), plan, binds)]
     _add_parts(plan.node, _limit(order(primary, plan.rows.order, binds), plan, binds, is_page=True), parts, binds)
@@ -386,9 +342,9 @@ def _add_parts(node: Node, rows: QueryBuilder, parts: list[QueryBuilder], binds:
     for branch in node.branches:
         if branch.fetch == "row":
             continue
-        keys = Template("ARRAY{}", rows.select(_near_key(branch, node.rows)))
-        related = _related(branch, keys, binds)
-        parts.append(related.select(_numbered(_id_columns(branch.node)), *_branch_columns(branch, binds)))
+        keys = Template("ARRAY{}", rows.select(near_key(branch, node.rows)))
+        related = related_rows(branch, keys, binds)
+        parts.append(related.select(_numbered(id_columns(branch.node)), *branch_columns(branch, binds)))
         _add_parts(branch.node, related, parts, binds)
 
 

@@ -22,9 +22,10 @@ from querybuild.declarations.terms import Template, sql_of
 from querybuild.planning.plan import MAX_ROWS, Node, Rows
 from querybuild.planning.reads.stream_plan import StreamPart, StreamPlan
 from querybuild.sql.binds import Binds
+from querybuild.sql.branches import KEYS
 from querybuild.sql.clauses import from_rows, join, table
 from querybuild.sql.keys import columns_of, is_any_key, shown_key
-from querybuild.sql.select import KEYS, compile_read, matching
+from querybuild.sql.select import compile_read, matching
 from querybuild.sql.statement import Statement
 
 FAST_START = "LIMIT (SELECT NULL::bigint)"

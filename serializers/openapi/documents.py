@@ -19,6 +19,7 @@ from serializers.openapi.attributes import (
 )
 
 VERSION, LINKS, META, INCLUDED = "JsonApi.Version", "JsonApi.Links", "JsonApi.Meta", "JsonApi.Included"
+CHOSEN = "JsonApi.Chosen"
 ERRORS, MESSAGE, ROOT, DOCUMENT = "JsonApi.Errors", "JsonApi.Message", "JsonApi.Root", "JsonApi.Document"
 
 TO_MANY, TO_ONE, REQUIRED = "to_many", "to_one", "required"
@@ -47,6 +48,14 @@ SHARED: Schemas = {
             "totalPages": _COUNT,
             "totalEstimated": {"type": "boolean", "description": "Whether the total is an estimate."},
             "message": TEXT,
+        }
+    ),
+    CHOSEN: _object(
+        {
+            "partial": {"const": True, "description": "Whether the request chose which of the links are shown."},
+            "count": _COUNT | {"description": "The links that are shown."},
+            "hasMore": {"type": "boolean", "description": "Whether there are others after them."},
+            "total": _COUNT | {"description": "All links that match, if they were counted."},
         }
     ),
     DOCUMENT: _object(
@@ -118,7 +127,7 @@ def _of_resource(resource: Resource, api: Api) -> Iterator[tuple[str, JsonSchema
     yield component(resource.type, "collection"), _document({"type": "array", "items": own})
     yield component(resource.type, "one"), _object({"links": ref(LINKS), "data": _or_null(identifier)})
     many = {"type": "array", "items": identifier}
-    yield component(resource.type, "many"), _object({"links": ref(LINKS), "data": many})
+    yield component(resource.type, "many"), _object({"links": ref(LINKS), "data": many, "meta": ref(CHOSEN)})
     for part, shown in (("link", "one"), ("links", "many")):
         links = [ref(DOCUMENT), ref(component(resource.type, shown))]
         yield component(resource.type, part), {"allOf": links, "required": ["data"]}

@@ -7,7 +7,16 @@ from collections.abc import Callable, Iterator
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Relationship, Resource, ToOne
 from querybuild.declarations.values import JsonSchema
-from querybuild.parse import FAMILIES, ON_CONFLICT, TOTALS
+from querybuild.parse import (
+    CHOICES,
+    FAMILIES,
+    INCLUDE_FILTER,
+    INCLUDE_PAGE,
+    INCLUDE_SORT,
+    INCLUDED_TOTALS,
+    ON_CONFLICT,
+    TOTALS,
+)
 from querybuild.planning.writes.conflicts import conflict_keys
 from serializers.openapi.api import Api, Schemas, component, ref
 from serializers.openapi.documents import example_id
@@ -65,8 +74,9 @@ def parameters(api: Api) -> Schemas:
         found[id_parameter(resource)] = _id(resource)
         for one in resource.relationships:
             found[component(one.name, "linkage")] = _list_parameter("include", _INCLUDE, [one.name])
-        for family in ("filter", "sort", "include"):
-            found[component(resource.type, family)] = _OF_RESOURCE[family](resource, api)
+        for family, describe in _OF_RESOURCE.items():
+            if family not in CHOICES or _chosen_paths(resource, api):
+                found[component(resource.type, family)] = describe(resource, api)
         if keys := conflict_keys(resource):
             found[component(resource.type, ON_CONFLICT)] = _on_conflict(keys)
     return found
@@ -84,11 +94,16 @@ def _id(resource: Resource) -> JsonSchema:
     return {"name": "id", "in": "path", "required": True, "schema": schema, "example": example_id(resource)}
 
 
-def parameter_refs(accepts: frozenset[str], shown: Resource, linkage: Relationship | None) -> Iterator[JsonSchema]:
+def parameter_refs(
+    accepts: frozenset[str], shown: Resource, linkage: Relationship | None, api: Api
+) -> Iterator[JsonSchema]:
     """Yield the parameters of a route with these families. shown: the type of its primary data, or of the resources
     that its linkage identifies. linkage: the relationship, if the route is one of linkage."""
     for family in FAMILIES:
         if family not in accepts or (family == ON_CONFLICT and not conflict_keys(shown)):
+            continue
+        if family in CHOICES and (linkage is not None or not _chosen_paths(shown, api)):
+            # The paths of linkage begin with its relationship, whose route is described for all resources.
             continue
         if family in ("page", "fields"):
             yield ref(family, "parameters")
@@ -147,19 +162,71 @@ def _sort_keys(resource: Resource) -> Iterator[str]:
 
 
 def _include(resource: Resource, api: Api) -> JsonSchema:
+    return _list_parameter("include", _INCLUDE, list(_include_paths(resource, api)))
+
+
+def _include_paths(resource: Resource, api: Api) -> dict[str, Relationship]:
+    """Return paths of `include`, each with its last relationship."""
     level: list[tuple[tuple[str, ...], Resource]] = [((), resource)]
-    found: list[str] = []
+    found: dict[str, Relationship] = {}
     for _ in range(api.limits.max_include_depth):
-        level = [
-            ((*path, relationship.name), api.catalog.target(relationship))
+        steps = [
+            ((*path, relationship.name), relationship)
             for path, owner in level
             for relationship in owner.relationships
             if relationship.includable
         ]
-        if found and len(found) + len(level) > MAX_PATHS:
+        if found and len(found) + len(steps) > MAX_PATHS:
             break
-        found += [".".join(path) for path, _ in level]
-    return _list_parameter("include", _INCLUDE, found)
+        found |= {".".join(path): relationship for path, relationship in steps}
+        level = [(path, api.catalog.target(relationship)) for path, relationship in steps]
+    return found
+
+
+def _chosen_paths(resource: Resource, api: Api) -> dict[str, Relationship]:
+    """Return the include paths at whose end there may be several resources."""
+    return {path: one for path, one in _include_paths(resource, api).items() if one.is_to_many}
+
+
+def _include_filter(resource: Resource, api: Api) -> JsonSchema:
+    paths = _chosen_paths(resource, api)
+    text = f"Which related resources are shown: `{INCLUDE_FILTER}[{next(iter(paths))}]=[...]`, as in `filter`."
+    of_type = {path: component(api.catalog.target(one).type, "filter") for path, one in paths.items()}
+    return _of_paths(
+        INCLUDE_FILTER,
+        text,
+        {
+            path: {"type": "string", "contentMediaType": "application/json", "contentSchema": ref(name)}
+            for path, name in of_type.items()
+        },
+    )
+
+
+def _include_sort(resource: Resource, api: Api) -> JsonSchema:
+    paths = _chosen_paths(resource, api)
+    text = f"In which order: `{INCLUDE_SORT}[{next(iter(paths))}]=-id`, as in `sort`."
+    return _of_paths(INCLUDE_SORT, text, {path: {"type": "string", "minLength": 1} for path in paths})
+
+
+def _include_page(resource: Resource, api: Api) -> JsonSchema:
+    paths = _chosen_paths(resource, api)
+    first = f"{INCLUDE_PAGE}[{next(iter(paths))}]"
+    text = f"How many of each resource: `{first}[size]=5`, and how many there are: `{first}[total]=exact`."
+    size = {"type": "integer", "minimum": 0, "maximum": api.limits.max_included_page}
+    page = _keys({"size": size, "total": {"type": "string", "enum": list(INCLUDED_TOTALS)}})
+    return _of_paths(INCLUDE_PAGE, text, dict.fromkeys(paths, page))
+
+
+def _of_paths(name: str, description: str, properties: JsonSchema) -> JsonSchema:
+    return {
+        "name": name,
+        "in": "query",
+        "description": f"{description} The path, or one that it is the beginning of, must be in `include`.",
+        "style": "deepObject",
+        "explode": True,
+        "schema": _keys(properties),
+        "example": {},
+    }
 
 
 def _list_parameter(name: str, description: str, items: list[str]) -> JsonSchema:
@@ -233,4 +300,7 @@ _OF_RESOURCE: dict[str, Callable[[Resource, Api], JsonSchema]] = {
     "filter": _filter,
     "sort": _sort,
     "include": _include,
+    INCLUDE_FILTER: _include_filter,
+    INCLUDE_SORT: _include_sort,
+    INCLUDE_PAGE: _include_page,
 }

@@ -224,6 +224,8 @@ class Reader:
         if "data" not in item:
             self._malformed("An operation on a relationship must have `data`.", f"{pointer}/data")
             return None
+        if self._decoder.is_partial(item, pointer):
+            return None
         linkage = self._decoder.linkage(item["data"], f"{pointer}/data", mode=mode)
         if target is None or linkage is None:
             return None

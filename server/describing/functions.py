@@ -41,7 +41,7 @@ def _operation(function: Function, audiences: tuple[Audience, ...], api: Api, de
     }
     if function.description:
         found["description"] = function.description
-    parameters = [] if resource is None else list(parameter_refs(row.accepts, resource, None))
+    parameters = [] if resource is None else list(parameter_refs(row.accepts, resource, None, api))
     if function.method == "GET":
         parameters += [_parameter(argument) for argument in function.arguments]
     else:

@@ -181,7 +181,7 @@ class Describer:
         if relationship is not None and relationship.description:
             found["description"] = relationship.description
         ids = [] if route.shape is Shape.COLLECTION else [ref(id_parameter(resource), "parameters")]
-        parameters = ids + list(parameter_refs(row.accepts, shown, linkage))
+        parameters = ids + list(parameter_refs(row.accepts, shown, linkage, self.api))
         parameters += self.parameters_of_writes if row.name in WRITES else []
         parameters += [ref(one, "parameters") for one in _headers(row, subject, linkage)]
         if parameters:

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
+from querybuild.cursors import encode_cursor
 from querybuild.declarations.resource import Resource, link_of
 from querybuild.planning.plan import Branch, Node
-from querybuild.planning.rows import Row, branch_keys, joined_rows, joined_width, row_width
+from querybuild.planning.rows import Row, branch_keys, first_rows, joined_rows, joined_width, row_width
+from querybuild.sql.statement import Statement
+from serializers.links import linkage_query
 from serializers.steps import ALONE
 from server.errors import TooManyIncluded
 from server.execution.arguments import Arguments
 from server.execution.pacing import pause_collector
+from server.execution.read_refusals import raise_refused_choice
 from server.postgres.connection import PostgresConnection
+from server.postgres.driver_errors import COLLATIONS_DIFFER, PARSED, REFUSED, UNSUPPORTED
 from server.preparing.reads import PreparedRead
 
 
@@ -43,7 +49,9 @@ class IncludedCount:
             return 0
         known = sum(len(rows) for rows in self._seen.get(branch.node.resource, ()))
         repeats = key_count if link_of(branch.relationship) is not None else 1
-        return (self._room + known) * repeats + 1
+        # For each parent a row is read that is not shown.
+        others = key_count if branch.fetch in ("each", "ranked") else 0
+        return (self._room + known) * repeats + others + 1
 
     def add(self, branch: Branch, rows: Sequence[Row]) -> None:
         """Count the rows of a branch. Raises TooManyIncluded."""
@@ -61,6 +69,33 @@ class IncludedCount:
     def _check_room(self) -> None:
         if self._room < 0:
             raise too_many_included()
+
+
+async def read_related(
+    connection: PostgresConnection,
+    read: PreparedRead,
+    branch: Branch,
+    statement: Statement,
+    values: Sequence[Any],
+    limit: int = 0,
+) -> Sequence[Row]:
+    """Return the rows of a branch that are shown. limit: for the rows that are read, 0 for none. Raises
+    ValueRefused."""
+    try:
+        rows = await connection.fetch_at_most(statement.sql, values, limit)
+    except (*REFUSED, *PARSED, UNSUPPORTED, COLLATIONS_DIFFER) as error:
+        raise_refused_choice(error, read, branch)
+    choice = branch.choice
+    if choice is None or choice.size is None:
+        return rows
+    listed, begin = read.planned.choices[choice.index], branch.node.position_of_parent + 1
+    ids, end = branch.node.rows.cursor_ids, begin + len(branch.cursor_keys)
+
+    def next_query(parent: Any, row: Row) -> str:
+        cursor = encode_cursor(listed.cursor_mark, row[begin:end], str(parent), ids)
+        return linkage_query(read.queries.own, listed.parameters, listed.size, cursor)
+
+    return first_rows(branch, choice, rows, next_query)
 
 
 async def read_branches(
@@ -87,6 +122,7 @@ class _BranchReader:
     ) -> None:
         self.found = [primary]
         self._connection = connection
+        self._read = read
         self._sent = sent
         self._statements = iter(read.ready.statements.branches)
         self._included = IncludedCount(read, primary, limit)
@@ -106,7 +142,7 @@ class _BranchReader:
             elif statement is not None and keys:
                 limit = self._included.max_rows(branch, len(keys))
                 values = self._sent.of(statement, keys=keys)
-                children = await self._connection.fetch_at_most(statement.sql, values, limit)
+                children = await read_related(self._connection, self._read, branch, statement, values, limit)
             if len(children) > ALONE.short_rows:
                 pause_collector()
                 # Each loop over all rows takes milliseconds, so other requests get a turn between the loops.

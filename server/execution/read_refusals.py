@@ -13,7 +13,7 @@ from typing import NoReturn
 from querybuild.declarations.operators import PATTERN_OPERATORS, TEXT_OPERATORS, all_names
 from querybuild.errors import ApiError, listed, quoted, resource_not_found
 from querybuild.filters import SentFilter, fault
-from querybuild.planning.plan import Values
+from querybuild.planning.plan import Branch, Values
 from server.errors import BodyValueRefused, ImpossibleValue, ValueRefused
 from server.postgres.driver_errors import (
     COLLATIONS_DIFFER,
@@ -56,6 +56,20 @@ def raise_refusal(error: Exception, read: PreparedRead, path_id: object = None) 
     if read.plan.rows.keyset is not None and isinstance(error, REFUSED) and state_of(error) not in _SUSPECTS:
         detail = f"PostgreSQL refuses the cursor: {describe_refusal(error)}."
         raise ValueRefused(detail, parameter=read.page.cursor_parameter) from error
+    raise error
+
+
+def raise_refused_choice(error: Exception, read: PreparedRead, branch: Branch) -> NoReturn:
+    """Raise ValueRefused if a value of the filter of included rows can be the reason for an error of PostgreSQL.
+    Otherwise raise the error itself."""
+    if branch.choice is not None:
+        names = read.planned.choices[branch.choice.index].parameters
+        filters = [one for one in read.planned.filters if one.source.parameter in names]
+        if (refused := refused_filter(error, filters, read.planned.values)) is not None:
+            try:
+                raise refused from error
+            finally:
+                del refused  # a frame that refers to the error that it raises is a reference cycle
     raise error
 
 

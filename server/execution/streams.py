@@ -23,7 +23,7 @@ from serializers.streams import BatchEncoder, Linked
 from server.engine import Engine
 from server.execution.arguments import Arguments
 from server.execution.execute import ambiguous_ids, check_ids, too_many_rows
-from server.execution.included import too_many_included
+from server.execution.included import read_related, too_many_included
 from server.execution.read_refusals import raise_refusal
 from server.postgres.connection import PostgresConnection, is_open
 from server.postgres.driver_errors import COLLATIONS_DIFFER, PARSED, REFUSED, UNSUPPORTED
@@ -164,7 +164,8 @@ class PartReader:
             if statement is not None:
                 showing = rows if ids is None else [row for row in rows if row[0] in ids]
                 if keys := branch_keys(node, branch, showing):
-                    children = await self._connection.fetch(statement.sql, *self._sent.of(statement, keys=keys))
+                    values = self._sent.of(statement, keys=keys)
+                    children = await read_related(self._connection, self._read, branch, statement, values)
                 if self._read.ready.unenforced_keys:
                     check_ids(self._read, branch, children)
             found.append(children)
@@ -265,6 +266,10 @@ class Stream:
 
     async def _check_included(self) -> None:
         room = self._limits.max_included
+        if self._read.planned.choices:
+            # An error of a filter is found before the status is sent.
+            for part in self._statements.included:
+                await self._count(part, 1)
         if not self._included or await self._is_within_bounds(room):
             return
         for part in self._statements.included:

@@ -45,4 +45,5 @@ def is_whole(read: PreparedRead, result: ReadResult) -> bool:
     """Return whether the rows of linkage tell its version: they are all links, and their ids are plain texts."""
     key = read.plan.node.resource.id.key
     is_plain = key.is_composite or not _PLAIN_TEXTS.isdisjoint(key.types[0].sql_names)
-    return is_plain and not (result.has_more or read.page.offset or read.plan.rows.keyset is not None)
+    rows = read.plan.rows
+    return is_plain and not (result.has_more or read.page.offset or rows.keyset is not None or rows.conditions)

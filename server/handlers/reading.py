@@ -299,6 +299,7 @@ class ReadingHandler(Handler):
         counted = page_meta(page, len(result.rows[0]), total)
         counted.message = None if meta is None else meta.message
         counted.totalEstimated = result.is_estimated
+        counted.partial = prepared.plan.is_linkage and bool(prepared.plan.rows.conditions)
         return encode(result.rows, pages | links, counted, result.received_bytes, max_bytes, pace)
 
     def encoder_of(self, prepared: PreparedRead) -> DocumentEncoder:

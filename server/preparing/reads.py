@@ -180,7 +180,7 @@ class Reads:
         sent = [] if split is None else split.sent
         own = query_form(pairs, planned.page, sent)
         made = _prepared(planned, self._ready(planned.plan), own, page_queries(own, sent))
-        if key is not None and known is None:
+        if key is not None and known is None and planned.has_form:
             form = _prepared(form_of(planned), made.ready, own, NO_QUERIES)
             self.caches.read_forms.put(key, form, _read_weight(query_string))
         return made
@@ -217,7 +217,8 @@ class Reads:
 
     def timeout_of(self, read: PreparedRead) -> float | None:
         """Return how many seconds a read may take, or None if only `statement_timeout_seconds` limits it."""
-        return self._filter_seconds if read.plan.rows.conditions and read.plan.is_collection else None
+        is_filtered = (read.plan.rows.conditions and read.plan.is_collection) or read.planned.choices
+        return self._filter_seconds if is_filtered else None
 
     def check_parameters(self, query_string: str, accepts: frozenset[str]) -> None:
         """Check the parameters of a request that reads nothing. Raises ParameterError."""

@@ -105,6 +105,10 @@ SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name, c.relkind::te
        OR EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgenabled <> 'D' AND t.tgtype & 3 = 3)
            AS cancels_writes,
        c.relrowsecurity AS has_policies,
+       ARRAY(SELECT DISTINCT a.attname::text FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
+             JOIN pg_am m ON m.oid = x.relam AND m.amname = 'btree'
+             JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+             WHERE i.indrelid = c.oid AND i.indisvalid AND i.indpred IS NULL) AS indexed,
        EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid AND r.ev_type <> '1') AS has_rules
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY($1::oid[])
 """
@@ -198,7 +202,8 @@ class LiveTable(msgspec.Struct, frozen=True, kw_only=True):
     may_lock: whether the role may lock its rows. has_children: whether other tables inherit from it.
     has_before_insert_trigger: whether a trigger may change each new row before it is written. cancels_writes: whether a
     trigger, a rule or a policy may cancel the write of a row. has_policies: whether policies may hide rows from it.
-    has_rules: whether rules of PostgreSQL rewrite its writes."""
+    has_rules: whether rules of PostgreSQL rewrite its writes. indexed: the columns that are the first of an index of
+    all its rows."""
 
     oid: int
     schema: str
@@ -219,6 +224,7 @@ class LiveTable(msgspec.Struct, frozen=True, kw_only=True):
     cancels_writes: bool
     has_policies: bool
     has_rules: bool
+    indexed: frozenset[str]
 
     @property
     def quoted_name(self) -> str:
@@ -313,6 +319,8 @@ def _table(row: asyncpg.Record, columns: Columns, unique: list[asyncpg.Record]) 
     """Return a table. unique: its unique indexes, as rows of CONSTRAINTS."""
     facts = dict(row)
     facts["partition_key"] = parse_partition_key(facts["partition_key"])
+    # An index of a table does not have the rows of the tables that inherit from it.
+    facts["indexed"] = frozenset(() if facts["has_children"] else facts["indexed"])
     has_indexes = facts["kind"] in ("r", "p", "m") and not facts["has_children"]
     return LiveTable(
         columns=columns,

@@ -220,6 +220,9 @@ class Settings(RetrySettings, frozen=True, kw_only=True):
     ] = 3
     max_includes: Annotated[Positive, Meta(description="The most relationships that one include follows."), LISTS] = 20
     max_included: Annotated[Positive, Meta(description="The most included resources of one answer."), LISTS] = 100_000
+    max_included_page: Annotated[
+        Positive, Meta(description="The largest includePage[path][size]: related resources of each resource."), LISTS
+    ] = 1000
     max_streams: Annotated[
         Positive | None,
         Meta(

@@ -115,6 +115,7 @@ class FormMaker:
         form = [self.filter_parameter() for _ in range(self.random.choice((0, 1, 1, 1, 2)))]
         form += self.page(len(sort) + 1)
         form += [self.other_parameter() for _ in range(self.random.choice((0, 0, 1, 2)))]
+        form += self.choice() if self.random.random() < 0.3 else []
         if sort:
             form.append(("sort", self.settled(lambda: ",".join(sort), lambda: self.random.choice(("-id", "", "x")))))
         if not self.is_unusual():
@@ -142,6 +143,23 @@ class FormMaker:
         test = self.value_test(self.type)
         name = f"filter[{test['name']}]" if test["op"] == "eq" else f"filter[{test['name']}][{test['op']}]"
         return name, lambda: self.random.choice(UNUSUAL_TEXTS) if self.is_unusual() else self.text(test)
+
+    def choice(self) -> list[tuple[str, Make]]:
+        """Return the parameters that choose what is included of a to-many, in any order."""
+        names = [name for name in relationships_of(self.type) if name in TO_MANY]
+        if not names:
+            return []
+        name = self.random.choice(names)
+        target = FormMaker(self.random, relationships_of(self.type)[name], self.unusual_rate)
+        form = [("include", self.settled(lambda: name))]
+        for _ in range(self.random.choice((0, 1, 1, 2))):
+            own, make = target.filter_parameter()
+            form.append((f"includeFilter[{name}]{own.removeprefix('filter')}", make))
+        if self.random.random() < 0.5:
+            form.append((f"includeSort[{name}]", self.settled(lambda: self.random.choice(("id", "-id", "x")))))
+        if self.random.random() < 0.5:
+            form.append((f"includePage[{name}][size]", lambda: self.random.choice(("0", "1", "2", "1001", "x"))))
+        return form
 
     def text(self, test: dict[str, Any]) -> str:
         pair = known.simple(self.filled(test))

@@ -15,10 +15,12 @@ from hypothesis.strategies import DataObject
 
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Resource, ToOne
+from querybuild.planning import planner
 from server.engine import Engine
 from server.resources import built_in
 from tests import catalog as corner
 from tests.first_rows import set_first_rows
+from tests.property.choices import choices
 from tests.property.filters import CORNER_TYPES, TO_MANY, TYPES, filters, sorts
 from tests.property.model import Row, Rows
 from tests.property.rows import make_corner_rows, make_rows, store, store_corner
@@ -181,7 +183,11 @@ def pair(postgres_url: str, request: pytest.FixtureRequest) -> Iterator[Pair]:
     with (
         served(postgres_url, catalog, ddl, criteria) as hiding,
         served(postgres_url, open_catalog, open_keys) as bare,
+        pytest.MonkeyPatch.context() as patch,
     ):
+        if request.param.startswith("some"):
+            # As if each key had an index.
+            patch.setattr(planner, "chosen_fetch", lambda _, size: "keys" if size is None else "each")
         fill(hiding, rows)
         visible = without_hidden(rows, hides)
         assert all(0 < len(visible[name]) < len(rows[name]) for name in hides), "something of each type is hidden"
@@ -215,12 +221,18 @@ def test_lists(pair: Pair, data: DataObject) -> None:
     if data.draw(st.booleans()):
         pairs.append(("sort", data.draw(sorts(type_name))))
     if data.draw(st.booleans()):
-        pairs.append(("include", ",".join(data.draw(includes(pair.catalog, resource)))))
+        pairs += chosen_includes(pair, resource, data)
     pairs += data.draw(pages)
     target = f"{resource.path}?{urlencode(pairs, quote_via=quote)}"
     found = pair.check(target.encode())
     if found.status == 200 and (onward := found.document["links"].get("next")):
         pair.check(onward.removeprefix("http://api.example.org").encode())
+
+
+def chosen_includes(pair: Pair, resource: Resource, data: DataObject) -> list[tuple[str, str]]:
+    """Draw `include`, and what is chosen of the included resources."""
+    paths = data.draw(includes(pair.catalog, resource))
+    return [("include", ",".join(paths)), *data.draw(choices(pair.catalog, resource, paths, pair.rows))[0]]
 
 
 def test_totals_that_are_counted_by_keys(pair: Pair) -> None:
@@ -278,7 +290,7 @@ def test_streams(pair: Pair, data: DataObject) -> None:
     if data.draw(st.booleans()):
         pairs.append(("filter", json.dumps([data.draw(filters(type_name, pair.rows))])))
     if resource.relationships:
-        pairs.append(("include", ",".join(data.draw(includes(pair.catalog, resource)))))
+        pairs += chosen_includes(pair, resource, data)
     with pytest.MonkeyPatch.context() as patch:
         set_first_rows(patch, 0, *pair.engines)
         answer = pair.check(f"{resource.path}?{urlencode(pairs, quote_via=quote)}".encode())

@@ -22,7 +22,7 @@ from tests.first_rows import set_first_rows
 from tests.property.filters import CORNER_TYPES, TYPES, filters, sorts
 from tests.property.rows import make_corner_rows, make_rows, store, store_corner
 from tests.property.served import Answer, Served, served
-from tests.property.test_hidden_rows import CHANCE, HEADERS, Pair, includes, pages, writes
+from tests.property.test_hidden_rows import CHANCE, HEADERS, Pair, chosen_includes, pages, writes
 from tests.property.test_operations import EXTENDED, operations
 from tests.property.test_operations import bodies as operation_bodies
 from tests.property.wild import dump, targets
@@ -70,7 +70,7 @@ def test_lists(pair: Pair, data: DataObject) -> None:
     if data.draw(st.booleans()):
         pairs.append(("sort", data.draw(sorts(type_name))))
     if data.draw(st.booleans()):
-        pairs.append(("include", ",".join(data.draw(includes(pair.catalog, resource)))))
+        pairs += chosen_includes(pair, resource, data)
     pairs += data.draw(pages)
     target = f"{resource.path}?{urlencode(pairs, quote_via=quote)}".encode()
     # The second time the form is known, and the third time the whole text.
@@ -92,7 +92,7 @@ def test_streams(pair: Pair, data: DataObject) -> None:
     if data.draw(st.booleans()):
         pairs.append(("filter", json.dumps([data.draw(filters(type_name, pair.rows))])))
     if resource.relationships:
-        pairs.append(("include", ",".join(data.draw(includes(pair.catalog, resource)))))
+        pairs += chosen_includes(pair, resource, data)
     target = f"{resource.path}?{urlencode(pairs, quote_via=quote)}".encode()
     with pytest.MonkeyPatch.context() as patch:
         set_first_rows(patch, 0, pair.hiding.engine)

@@ -10,6 +10,7 @@ import msgspec
 from querybuild.declarations.function import Returned
 from querybuild.declarations.resource import Resource
 from querybuild.planning.plan import (
+    AmongFirst,
     ColumnRef,
     Condition,
     CustomTest,
@@ -75,7 +76,7 @@ def _aliases(conditions: tuple[Condition, ...]) -> Iterator[str]:
                 yield left.alias
             case Logic(items=items):
                 yield from _aliases(items)
-            case Exists(rows=rows):
+            case Exists(rows=rows) | AmongFirst(rows=rows):
                 yield rows.parent
                 yield from _aliases(rows.conditions)
             case IdIs(alias=alias) | Returned(alias=alias):

@@ -32,6 +32,20 @@ def included_fetch(relationship: Relationship, related: Rows, *, is_joining: boo
     return "join" if is_joining and relationship.is_own_key and JOINED.takes(related) else "keys"
 
 
+def chosen_fetch(related: Rows, size: int | None) -> Fetch:
+    """Return how the rows are fetched of which each parent shows some. size: the most of each. Without an index on
+    their key, a subquery for each parent would read the whole table each time."""
+    if size is None:
+        return "keys"
+    through = related.through
+    if through is not None:
+        indexed, column = through.link.indexed, through.near[1].columns[0]
+    else:
+        assert related.pair is not None
+        indexed, column = related.resource.abilities.indexed, related.pair[1].columns[0]
+    return "each" if column in indexed else "ranked"
+
+
 def is_one_of_several(branch: Branch) -> bool:
     """Return whether the rows of a branch can be read in one statement with others."""
     return BRANCH.takes(branch) and UNITED.takes(branch.node.rows)
@@ -40,7 +54,7 @@ def is_one_of_several(branch: Branch) -> bool:
 def united(node: Node) -> Node:
     """Return the primary rows with a branch that is read in their statement, if it is the only one that would have a
     statement of its own."""
-    separate = [branch for below, _ in nodes(node) for branch in below.branches if branch.fetch == "keys"]
+    separate = [branch for below, _ in nodes(node) for branch in below.branches if branch.has_statement]
     if len(separate) != 1 or separate[0] not in node.branches or not is_one_of_several(separate[0]):
         return node
     if separate[0].node.resource.id.key.is_text:

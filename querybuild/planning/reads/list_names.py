@@ -10,7 +10,7 @@ from querybuild.planning.plan import RelatedScope
 from querybuild.query import FieldFilter, FilterGroup, FilterNode, Query, RelationFilter
 from querybuild.shortcuts import Knows
 
-QUERY = Knows(Query, used=("filter", "sort"), ignored=("page", "include", "fields"))
+QUERY = Knows(Query, used=("filter", "sort"), ignored=("page", "include", "fields", "choices"))
 """What the name of a list knows of a query. The page is one of the list's, and shows its rows in some way."""
 
 

@@ -17,10 +17,11 @@ from querybuild.cursors import Cursor, decode_cursor, mark_of
 from querybuild.declarations.json_texts import JsonFault, has_all_names, load_json, load_unchecked
 from querybuild.declarations.values import ValueFault
 from querybuild.filters import GROUPS, RELATION_OPERATORS
-from querybuild.parse import decoded, is_ignored
+from querybuild.parse import INCLUDE_FILTER, decoded, is_ignored
 from querybuild.planning.conditions import NULL_TEXT
 from querybuild.planning.plan import PageValues, Values, page_values
 from querybuild.planning.planner import FAR_OFFSET, PlannedRead
+from querybuild.planning.reads.choices import with_marks
 from querybuild.query import Limits
 
 POSITIONS = {"page[number]": 1, "page[offset]": 0}
@@ -33,9 +34,10 @@ MAX_DIGITS = 15
 SHORT_NAME = 100
 """What is known of a parameter is cached by its name, up to this length."""
 
-ParameterRole = Literal["constant", "filter", "position", "size", "cursor", "ignored"]
-"""What a plan needs of a parameter. constant: the whole parameter is part of the form. filter, position, cursor: the
-value may change. size: part of the form, and the offset is counted in it. ignored: neither name nor value."""
+ParameterRole = Literal["constant", "filter", "include filter", "position", "size", "cursor", "ignored"]
+"""What a plan needs of a parameter. constant: the whole parameter is part of the form. filter, include filter,
+position, cursor: the value may change. size: part of the form, and the offset is counted in it. ignored: neither name
+nor value."""
 
 
 class SentValue(msgspec.Struct, frozen=True, eq=False):
@@ -48,11 +50,13 @@ class SentValue(msgspec.Struct, frozen=True, eq=False):
 
 class SplitQuery(msgspec.Struct, frozen=True, eq=False):
     """A query string, split into form and values. key: its form. sent: the parameters whose values are not part of it.
-    vals: the values of its filters, in their order. offset: rows."""
+    vals: the values of its filters, in the order in which they are parsed. own: how many of them are those of `filter`.
+    offset: rows."""
 
     key: Hashable
     sent: list[SentValue]
     vals: list[Any]
+    own: int
     offset: int = 0
     cursor_text: str = ""
     cursor: Cursor | None = None
@@ -67,6 +71,7 @@ def split_values(query_string: str, limits: Limits) -> SplitQuery | None:
     key: list[Hashable] = []
     sent: list[SentValue] = []
     vals: list[Any] = []
+    included: dict[str, list[Any]] = {}
     size, position, minimum = limits.page_size, None, 0
     cursor_text, cursor = "", None
     try:
@@ -82,7 +87,11 @@ def split_values(query_string: str, limits: Limits) -> SplitQuery | None:
             value = decoded(text)
             sent.append(SentValue(len(key), name, value))
             if role == "filter":
-                key.append((name, _filter_form(name, value, vals, limits)))
+                key.append((name, _filter_form(value, vals, limits, is_json=name == "filter")))
+            elif role == "include filter":
+                path, is_json = name.split("]", 1)[0], name.count("[") == 1
+                of_path = included.setdefault(path, [])
+                key.append((name, _filter_form(value, of_path, limits, is_json=is_json)))
             elif role == "position":
                 position, minimum = _whole_number(value), POSITIONS[name]
                 key.append(name)
@@ -93,13 +102,16 @@ def split_values(query_string: str, limits: Limits) -> SplitQuery | None:
                 key.append(None)
     except (_NoForm, JsonFault, ValueFault, UnicodeDecodeError):
         return None
+    own = len(vals)
+    for of_path in included.values():
+        vals += of_path
     if position is None:
-        return SplitQuery(tuple(key), sent, vals, 0, cursor_text, cursor)
+        return SplitQuery(tuple(key), sent, vals, own, 0, cursor_text, cursor)
     if position < minimum:
         return None
     offset = (position - 1) * size if minimum else position
     key.append((position > minimum, offset > 0, offset >= FAR_OFFSET))
-    return SplitQuery(tuple(key), sent, vals, offset, cursor_text, cursor)
+    return SplitQuery(tuple(key), sent, vals, own, offset, cursor_text, cursor)
 
 
 def _cursor_form(cursor: Cursor) -> Hashable:
@@ -111,6 +123,8 @@ def _parameter(encoded: str) -> tuple[str, ParameterRole]:
     name = decoded(encoded)
     if name == "filter" or name.startswith("filter["):
         return name, "filter"
+    if name.startswith(f"{INCLUDE_FILTER}["):
+        return name, "include filter"
     if name in POSITIONS:
         return name, "position"
     if name in CURSORS:
@@ -129,10 +143,10 @@ def _whole_number(text: str) -> int:
     return int(text)
 
 
-def _filter_form(name: str, value: str, vals: list[Any], limits: Limits) -> Hashable:
+def _filter_form(value: str, vals: list[Any], limits: Limits, *, is_json: bool) -> Hashable:
     if "\0" in value:
         raise _NoForm
-    if name != "filter":
+    if not is_json:
         vals.append(value)
         return value == NULL_TEXT
     tree, is_checked = load_unchecked(value, limits.max_json_depth)
@@ -189,7 +203,7 @@ def fill(form: PlannedRead, split: SplitQuery) -> PlannedRead | None:
         for index, read in form.readers:
             values += read(split.vals[index])
         if form.list_name:
-            mark = mark_of(form.list_name, split.vals)
+            mark = mark_of(form.list_name, split.vals[: split.own])
         if split.cursor is not None:
             split.cursor.check(mark, len(form.plan.rows.order))
             cursor_values, parent = split.cursor.known, split.cursor.parent
@@ -205,4 +219,5 @@ def fill(form: PlannedRead, split: SplitQuery) -> PlannedRead | None:
         page_values=page_values(form.page_values.limit, split.offset, cursor_values),
         cursor_mark=mark,
         cursor_parent=parent,
+        choices=with_marks(form.choices, split.vals) if form.choices else (),
     )

@@ -15,15 +15,30 @@ from querybuild.planning.plan import ColumnRef, OrderKey, Rows
 from querybuild.query import Limits, SortKey
 
 
-class SortPlanner:
-    """Plans the sort of one request. joins: the joined rows by the path that leads to them. conditions: gives the
-    aliases."""
+def has_cursor(key: OrderKey) -> bool:
+    """Return whether a cursor can have the value of a sort key. Its text must be cast to the type, and no declaration
+    contains the name of an array of an enum."""
+    element = key.column.attribute.type.element
+    return element is None or element.name != "enum"
 
-    def __init__(self, catalog: Catalog, limits: Limits, errors: list[ApiError], conditions: ConditionPlanner) -> None:
+
+class SortPlanner:
+    """Plans a sort of one request. joins: the joined rows by the path that leads to them. conditions: gives the
+    aliases. parameter: that of the sort, for errors."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        limits: Limits,
+        errors: list[ApiError],
+        conditions: ConditionPlanner,
+        parameter: str = "sort",
+    ) -> None:
         self.catalog = catalog
         self.limits = limits
         self.errors = errors
         self.conditions = conditions
+        self.parameter = parameter
         self.joins: dict[tuple[str, ...], Rows] = {}
 
     def order(self, keys: tuple[SortKey, ...], resource: Resource, alias: str) -> tuple[OrderKey, ...]:
@@ -120,7 +135,7 @@ class SortPlanner:
 
     def _refuse(self, key: SortKey, detail: str) -> None:
         where = f"{quoted(key.path)}: " if "." in key.path else ""
-        self.errors.append(SortError(where + detail, parameter="sort"))
+        self.errors.append(SortError(where + detail, parameter=self.parameter))
 
     def _join(self, path: tuple[str, ...], resource: Resource, alias: str, relationship: ToOne) -> Rows:
         """Return the rows that a sort joins. Each path is joined once."""

@@ -14,6 +14,7 @@ import msgspec
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Resource
 from querybuild.planning.plan import (
+    AmongFirst,
     Branch,
     ColumnRef,
     Condition,
@@ -55,8 +56,10 @@ NODE = Knows(
     Node,
     used=("rows", "read", "attributes", "computed", "relationships", "keys", "branches", "targets", "version"),
 )
-BRANCH = Knows(Branch, used=("relationship", "node", "is_included", "fetch"))
-RELATED = Knows(Rows, used=("resource", "alias", "parent", "pair", "through", "criteria", "conditions"))
+BRANCH = Knows(Branch, used=("relationship", "node", "is_included", "fetch", "choice"))
+RELATED = Knows(
+    Rows, used=("resource", "alias", "parent", "pair", "through", "criteria", "conditions", "joins", "order")
+)
 """What a stream knows of a read, and of each of its parts."""
 
 
@@ -75,8 +78,8 @@ class StreamPlan(msgspec.Struct, frozen=True):
     included: tuple[StreamPart, ...]
 
 
-Path = tuple[Rows, ...]
-"""The included rows at each step from the primary rows to some included ones."""
+Path = tuple[Branch, ...]
+"""The branch at each step from the primary rows to some included ones."""
 
 Occurrence = tuple[Node, Path]
 """A node of the read plan, and the include path to it."""
@@ -111,7 +114,7 @@ def _occurrences(node: Node, path: Path = ()) -> Iterator[Occurrence]:
     yield node, path
     for branch in node.branches:
         if branch.is_included:
-            yield from _occurrences(branch.node, (*path, branch.node.rows))
+            yield from _occurrences(branch.node, (*path, branch))
 
 
 def _is_all_primary(plan: ReadPlan, resource: Resource) -> bool:
@@ -149,7 +152,10 @@ def _with_linkage(occurrences: Sequence[Occurrence], rows: Rows) -> Node:
     first = nodes[0]
     branches = {
         branch.relationship: msgspec.structs.replace(
-            branch, node=node_of(branch.node.rows), is_included=False, fetch=linkage_fetch(branch.relationship)
+            branch,
+            node=node_of(branch.node.rows),
+            is_included=False,
+            fetch=linkage_fetch(branch.relationship) if branch.choice is None else branch.fetch,
         )
         for node in nodes
         for branch in node.branches
@@ -187,14 +193,18 @@ def _reached(plan: ReadPlan, path: Path, alias: str) -> Condition:
     """Return the condition that a path leads from a primary row to the row `alias`."""
     if not path:
         return _is_primary(plan, alias)
-    *before, rows = path
+    *before, branch = path
+    rows = branch.node.rows
     if before:
         source = f"i{len(before)}"
-        led_from = leading_rows(without_conditions(before[-1]), rows, alias, source)
-        reached = Exists(with_conditions(led_from, (_reached(plan, tuple(before), source),)))
+        led_from = leading_rows(without_conditions(before[-1].node.rows), rows, alias, source)
+        led_from = with_conditions(led_from, (_reached(plan, tuple(before), source),))
     else:
-        reached = Exists(leading_rows(_primary(plan), rows, alias, plan.rows.alias))
-    own = with_alias(rows.conditions, rows.alias, alias)
+        led_from = leading_rows(_primary(plan), rows, alias, plan.rows.alias)
+    if branch.choice is not None and branch.choice.size is not None:
+        first = msgspec.structs.replace(rows, parent=led_from.alias)
+        return Exists(with_conditions(led_from, (AmongFirst(alias, first, branch.choice.size),)))
+    own, reached = with_alias(rows.conditions, rows.alias, alias), Exists(led_from)
     return Logic("and", (reached, *own)) if own else reached
 
 

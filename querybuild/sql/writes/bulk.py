@@ -18,11 +18,12 @@ from querybuild.planning.writes.bulk import BulkPlan
 from querybuild.planning.writes.write_plan import LockStrength, WritePlan
 from querybuild.shortcuts import Knows
 from querybuild.sql.binds import Binds
-from querybuild.sql.clauses import criterion, decides_again, delete_from, table, where
+from querybuild.sql.clauses import criterion, decides_again, table, where
 from querybuild.sql.keys import columns_of, compared_key, is_any_key, shown_key
 from querybuild.sql.statement import Statement
 from querybuild.sql.writes.locks import lock_clause
 from querybuild.sql.writes.modify import change_of_all, returning
+from querybuild.sql.writes.parts import delete_from
 
 OF_ROWS = Knows(WritePlan, used=("kind", "rows", "id_slot", "assignments", "checked"))
 """What the one statement knows of what is written to each row. The rows themselves are those of the bulk. What they

@@ -17,19 +17,7 @@ from querybuild.declarations.terms import Template, sql_of
 from querybuild.planning.plan import Slot
 from querybuild.planning.writes.write_plan import LinkWrite, LockStrength
 from querybuild.sql.binds import Binds
-from querybuild.sql.clauses import (
-    criterion,
-    decides_again,
-    delete_from,
-    from_rows,
-    into,
-    is_writable,
-    link_table,
-    one_of,
-    set_version,
-    table,
-    update_of,
-)
+from querybuild.sql.clauses import criterion, decides_again, from_rows, is_writable, link_table, one_of, table
 from querybuild.sql.keys import (
     columns_of,
     compared_key,
@@ -46,6 +34,7 @@ from querybuild.sql.keys import (
 )
 from querybuild.sql.statement import Statement
 from querybuild.sql.writes.locks import lock_clause
+from querybuild.sql.writes.parts import delete_from, into, set_version, update_of
 
 ROW, KEYS = Slot("row"), Slot("keys")
 

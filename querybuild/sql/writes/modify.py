@@ -25,25 +25,20 @@ from querybuild.sql.clauses import (
     are_met,
     columns,
     decides_again,
-    delete_from,
-    into,
     is_of_json,
-    is_updated,
     is_writable,
     of_visible,
     one_of,
     one_of_writable,
-    set_version,
     table,
     typed_json,
-    update_of,
-    updated_instead,
 )
 from querybuild.sql.keys import columns_of, is_key, key_is_not_null, key_parts, shown_key
 from querybuild.sql.statement import Statement
 from querybuild.sql.writes.free_ids import FreeIdStatements, compile_free_ids
 from querybuild.sql.writes.links import ROW, LinkStatements, compile_link
 from querybuild.sql.writes.locks import lock_clause
+from querybuild.sql.writes.parts import delete_from, into, is_updated, set_version, update_of, updated_instead
 from querybuild.sql.writes.pipelined_links import compile_pipelined
 
 OF_ROW = Knows(WritePlan, used=("kind", "rows", "id_slot", "assignments", "checked", "conflict"))

@@ -15,10 +15,11 @@ from querybuild.declarations.terms import sql_of
 from querybuild.planning.writes.write_plan import LinkWrite, WritePlan
 from querybuild.shortcuts import Knows
 from querybuild.sql.binds import Binds
-from querybuild.sql.clauses import set_version, table, update_of
+from querybuild.sql.clauses import table
 from querybuild.sql.keys import is_any_key, is_key, is_no_key
 from querybuild.sql.statement import Statement
 from querybuild.sql.writes.links import KEYS, ROW, LinkStatements, foreign_key_of
+from querybuild.sql.writes.parts import set_version, update_of
 
 PLAN = Knows(WritePlan, used=("kind", "rows", "id_slot", "links"))
 LINK = Knows(

@@ -69,6 +69,7 @@ async def with_abilities(
             unique_keys=tables[resource].unique_keys if resource in tables else (),
             # PostgreSQL cannot return `xmax` of partitions.
             tells_updates=resource in tables and tables[resource].kind == "r",
+            indexed=tables[resource].indexed if resource in tables else frozenset(),
         )
         for resource in resources
     }
@@ -77,18 +78,24 @@ async def with_abilities(
             with_read_only_version(resource)
             if resource.abilities == abilities[resource]
             else with_read_only_version(msgspec.structs.replace(resource, abilities=abilities[resource])),
-            [_with_merged(relationship, by_name) for relationship in resource.relationships],
+            [_with_link_abilities(one, by_name, found) for one in resource.relationships],
         )
         for resource in resources
     ]
 
 
-def _with_merged(relationship: Relationship, by_name: Mapping[QualifiedName, SideEffects]) -> Relationship:
-    """Return the relationship, with what can tell how the rows of its link table are written."""
+def _with_link_abilities(
+    relationship: Relationship, by_name: Mapping[QualifiedName, SideEffects], found: FoundTables
+) -> Relationship:
+    """Return the relationship, with what can tell how the rows of its link table are written, and its indexes."""
     link = link_of(relationship)
-    if link is None or (effects := by_name.get((link.schema, link.table))) is None or link.merged == effects.merged:
+    if link is None or (table := found.get(name := (link.schema, link.table))) is None or name not in by_name:
         return relationship
-    return msgspec.structs.replace(relationship, through=msgspec.structs.replace(link, merged=effects.merged))
+    merged = by_name[name].merged
+    if (link.merged, link.indexed) == (merged, table.indexed):
+        return relationship
+    link = msgspec.structs.replace(link, merged=merged, indexed=table.indexed)
+    return msgspec.structs.replace(relationship, through=link)
 
 
 def _lock(resource: Resource, table: LiveTable) -> str:

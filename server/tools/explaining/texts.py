@@ -11,6 +11,7 @@ from typing import Any, assert_never
 
 from querybuild.declarations.function import Returned
 from querybuild.planning.plan import (
+    AmongFirst,
     Branch,
     ColumnRef,
     Condition,
@@ -28,8 +29,8 @@ from querybuild.planning.plan import (
     Slot,
     Test,
 )
-from querybuild.query import Page, Query
-from server.tools.console.filters import filter_text, value_text
+from querybuild.query import IncludeChoice, Page, Query, SortKey
+from server.tools.console.filters import filter_text, filters_text, value_text
 
 _TOKEN = re.compile(
     r"""(?P<text> "(?:[^"]|"")*" | '(?:[^']|'')*' ) | (?P<paren> [()] )
@@ -46,13 +47,32 @@ def query_parts(query: Query, *, has_pages: bool) -> Iterator[tuple[str, str]]:
     for one in query.filter:
         yield "filter", filter_text(one)
     if query.sort:
-        yield "sort", ", ".join(("-" if key.is_descending else "") + key.path for key in query.sort)
+        yield "sort", _sort_text(query.sort)
     if query.include is not None:
         yield "include", ", ".join(".".join(path) for path in query.include) or "nothing"
+    for choice in query.choices:
+        yield "choice", _choice_text(choice)
     for name, fields in query.fields.items():
         yield "fields", f"{name}: {', '.join(fields) or 'none'}"
     if has_pages:
         yield "page", _page_text(query.page)
+
+
+def _choice_text(choice: IncludeChoice) -> str:
+    parts = []
+    if choice.filter:
+        parts.append(f"where {filters_text(choice.filter)}")
+    if choice.sort:
+        parts.append(f"sorted by {_sort_text(choice.sort)}")
+    if choice.size is not None:
+        parts.append(f"at most {choice.size} of each")
+    if choice.has_total:
+        parts.append("total exact")
+    return f"{'.'.join(choice.path)}: {', '.join(parts) or 'all rows'}"
+
+
+def _sort_text(keys: Sequence[SortKey]) -> str:
+    return ", ".join(("-" if key.is_descending else "") + key.path for key in keys)
 
 
 def _page_text(page: Page) -> str:
@@ -88,7 +108,9 @@ def _node_lines(node: Node, branch: Branch | None, indent: str) -> Iterator[str]
 
 def _branch_text(branch: Branch) -> str:
     shown = "included" if branch.is_included else "linkage"
-    return f"{shown} by {branch.relationship.name}, {_FETCHES[branch.fetch]}"
+    size = None if branch.choice is None else branch.choice.size
+    first = "" if size is None else f", at most {size} of each"
+    return f"{shown} by {branch.relationship.name}{first}, {_FETCHES[branch.fetch]}"
 
 
 _FETCHES: dict[Fetch, str] = {
@@ -96,6 +118,8 @@ _FETCHES: dict[Fetch, str] = {
     "join": "joined to the rows above",
     "union": "in the primary statement",
     "keys": "in a statement of its own",
+    "each": "in a statement of its own, by a subquery for each row above",
+    "ranked": "in a statement of its own, numbered for each row above",
 }
 
 
@@ -154,6 +178,11 @@ def condition_text(condition: Condition) -> str:
         case Exists(rows=rows):
             inner = " and ".join(map(condition_text, rows.all_conditions))
             return f"there is {_rows_name(rows)} with {_attached_text(rows)}" + (f" and {inner}" if inner else "")
+        case AmongFirst(rows=rows, size=size):
+            inner = " and ".join(map(condition_text, rows.all_conditions))
+            return f"among the first {size} of {_rows_name(rows)} with {_attached_text(rows)}" + (
+                f" and {inner}" if inner else ""
+            )
         case IdIs(alias=alias, key=key):
             return f"{', '.join([f'{alias}.{name}' for name in key.columns])} = the id of the path"
         case Returned(alias=alias, key=key, call=call):

@@ -243,15 +243,15 @@ async def test_much_linkage_is_read_in_parts(api: Api, small_batches: None, monk
     monkeypatch.setattr(streams, "BATCH_LINKAGE", 10)
     await create_many(api, users=60, computers=300)
     shown: list[int] = []
-    fetch = PostgresConnection.fetch
+    fetch = PostgresConnection.fetch_at_most
 
-    async def counted(connection: Any, sql: str, *values: Any, **options: Any) -> Any:
-        rows = await fetch(connection, sql, *values, **options)
+    async def counted(connection: Any, sql: str, *values: Any) -> Any:
+        rows = await fetch(connection, sql, *values)
         if "ANY($1)" in sql:
             shown.append(len(rows))
         return rows
 
-    monkeypatch.setattr(PostgresConnection, "fetch", counted)
+    monkeypatch.setattr(PostgresConnection, "fetch_at_most", counted)
     answer = await api.get("/users?page[size]=0&include=computers")
     # The first part is a guess.
     assert (sum(shown), max(shown[1:])) == (300, 10)

@@ -1,5 +1,5 @@
-"""Compiles ORDER BY, and the criteria for the rows after a position in it. What comes in: keys of the order, and the
-position of a cursor. What goes out: PyPika terms and queries.
+"""Compiles the texts of cursors, and the criteria for the rows after a position in an order. What comes in: keys of the
+order, and the position of a cursor. What goes out: PyPika terms and criteria.
 
 It must not know: values.
 """
@@ -11,33 +11,13 @@ from itertools import groupby
 
 from pypika import PostgreSQLQuery
 from pypika import functions as sql_functions
-from pypika.queries import QueryBuilder
 from pypika.terms import Criterion, Term
 
 from querybuild.cursors import MAX_VALUE_CHARACTERS
-from querybuild.declarations.terms import Template, cast_from_text, ordered
+from querybuild.declarations.terms import Template, cast_from_text
 from querybuild.planning.plan import KeysetPosition, OrderKey, Rows
 from querybuild.sql.binds import Binds
-from querybuild.sql.clauses import all_of, if_visible, join, operand, sorted_operand, table
-
-
-def order(query: QueryBuilder, keys: tuple[OrderKey, ...], binds: Binds) -> QueryBuilder:
-    """Add keys to ORDER BY."""
-    return query.orderby(*order_terms(keys, binds)) if keys else query
-
-
-def order_terms(keys: tuple[OrderKey, ...], binds: Binds) -> list[Term]:
-    """Return the terms of ORDER BY."""
-    return [_ordered(key, binds) for key in keys]
-
-
-def _ordered(key: OrderKey, binds: Binds) -> Term:
-    return ordered(
-        sorted_operand(key.column, binds),
-        is_descending=key.is_descending,
-        is_nullable=key.is_nullable,
-        is_backwards=key.is_backwards,
-    )
+from querybuild.sql.clauses import all_of, if_visible, join, operand, table
 
 
 def cursor_columns(keys: tuple[OrderKey, ...], binds: Binds) -> list[Term]:
