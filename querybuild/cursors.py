@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Container, Sequence
+from binascii import b2a_base64
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from querybuild.declarations.json_texts import JsonFault, dump_json, load_json
+from querybuild.declarations.json_texts import JsonFault, load_json
 from querybuild.declarations.values import ValueFault
 
 Values = list[str | tuple[str] | None]
@@ -59,13 +60,31 @@ def mark_of(name: str, vals: Sequence[Any]) -> str:
 
 def encode_cursor(mark: str, values: Sequence[str | None], parent: str = "", ids: Container[int] = ()) -> str:
     """Return a cursor. ids: the indexes of the values that are the id or a part of it. They are never cut."""
-    shown = [one if index in ids else _bounded(one) for index, one in enumerate(values)]
-    return base64.urlsafe_b64encode(dump_json([mark, parent, *shown]).encode()).decode().rstrip("=")
+    [cursor] = encode_cursors(mark, [(parent, values)], ids)
+    return cursor.decode()
 
 
-def _bounded(value: str | None) -> str | list[str] | None:
-    """Return a value, or a list with its beginning if it is long."""
-    return value if value is None or len(value) <= MAX_VALUE_CHARACTERS else [value[:MAX_VALUE_CHARACTERS]]
+def encode_cursors(
+    mark: str, positions: Iterable[tuple[str, Sequence[str | None]]], ids: Container[int] = ()
+) -> list[bytes]:
+    """Return the cursors of lists with the same mark. positions: for each its parent and its values. ids: as for
+    `encode_cursor`. Of a long value a cursor has a list with its beginning."""
+    texts: list[list[Any]] = [[mark, parent, *values] for parent, values in positions]
+    for text in texts:
+        for index, value in enumerate(text[2:]):
+            if value is not None and len(value) > MAX_VALUE_CHARACTERS and index not in ids:
+                text[2 + index] = [value[:MAX_VALUE_CHARACTERS]]
+    # `urlsafe_b64encode` takes twice as long.
+    return [b2a_base64(line, newline=False).translate(_URL_SAFE, b"=") for line in _lines(texts)]
+
+
+def _lines(values: list[Any]) -> list[bytes]:
+    """Return the JSON of each value, all from one call. JSON has no line breaks in texts."""
+    return _ENCODER.encode_lines(values).split(b"\n")[:-1]
+
+
+_ENCODER = msgspec.json.Encoder()
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 def decode_cursor(text: str) -> Cursor:

@@ -18,21 +18,16 @@ import msgspec
 
 from querybuild.declarations.resource import Resource, link_of
 from querybuild.declarations.types import TEXT
-from querybuild.planning.plan import Branch, Choice, Node
-from querybuild.planning.rows import FirstRows, Row, Shown, key_position, nodes
+from querybuild.planning.plan import Branch, Node
+from querybuild.planning.rows import FirstRows, Row, key_position, nodes
 from serializers.steps import Steps, slices
 
 _ENCODER = msgspec.json.Encoder()
 
 
-class ChosenLinkage(msgspec.Struct, gc=False):
-    """Linkage that a request has chosen. data: None if no row is shown. meta: the members of the relationship.
-    next_query: the query string of the page after it, "" without one."""
-
-    data: bytes | None
-    meta: bytes
-    next_query: str
-
+ChosenLinkage = tuple[bytes | None, bytes, bytes]
+"""Linkage that a request has chosen: its `data`, None if no row is shown; the members of its `meta`; and the query
+string of the page after it, empty without one."""
 
 Linkage = list[Any]
 """The `data` of one relationship, for each row of a level: bytes, or each a `ChosenLinkage`."""
@@ -135,15 +130,18 @@ def _by_parent(
     node: Node, branch: Branch, rows: Sequence[Row], children: Sequence[Row], step_rows: int
 ) -> Steps[Children]:
     """The related rows of a relationship whose rows carry the id of their parent."""
-    groups: dict[Any, list[Row]] = {row[0]: [] for row in rows}
-    if step_rows:
-        yield
-    position = branch.node.position_of_parent
-    for chunk in slices(children, step_rows):
-        for child in chunk:
-            groups[child[position]].append(child)
+    if isinstance(children, FirstRows):
+        groups = {row[0]: children.by_parent.get(row[0], []) for row in rows}
+    else:
+        groups = {row[0]: [] for row in rows}
         if step_rows:
             yield
+        position = branch.node.position_of_parent
+        for chunk in slices(children, step_rows):
+            for child in chunk:
+                groups[child[position]].append(child)
+            if step_rows:
+                yield
     ordered: list[Row] = []
     ids: list[bytes] = []
     linkage: Linkage = []
@@ -163,16 +161,12 @@ def _by_parent(
         ids += member_ids
         if step_rows:
             yield
-    found = linkage
     if is_shown_apart(branch):
-        assert branch.choice is not None
-        shown = children.shown if isinstance(children, FirstRows) else {}
-        known = [shown.get(parent) for parent in groups]
-        found = [_chosen(branch.choice, *one) for one in zip(linkage, counts, known, strict=True)]
+        linkage = _chosen_linkage(branch, linkage, counts, list(groups), children)
     if link_of(branch.relationship) is None:
-        return Children(found, ordered, ids)
+        return Children(linkage, ordered, ids)
     by_id = {child[0]: child for child in ordered}
-    return Children(found, list(by_id.values()), None)
+    return Children(linkage, list(by_id.values()), None)
 
 
 def is_shown_apart(branch: Branch) -> bool:
@@ -180,23 +174,25 @@ def is_shown_apart(branch: Branch) -> bool:
     return branch.choice is not None and (branch.choice.is_partial or branch.choice.is_counted)
 
 
-class _ChosenMeta(msgspec.Struct, omit_defaults=True):
-    partial: bool = False
-    count: int | None = None
-    hasMore: bool | None = None
-    total: int | None = None
-
-
-def _chosen(choice: Choice, data: bytes, count: int, shown: Shown | None) -> ChosenLinkage:
-    """Return the linkage of a parent. count: how many resources it shows. shown: None if all rows are shown, or if
-    there are none."""
-    meta = _ChosenMeta(partial=choice.is_partial)
-    if choice.is_counted:
-        meta.count, meta.hasMore = count, shown is not None and shown.has_more
-    if choice.has_total:
-        meta.total = count if shown is None or shown.total is None else shown.total
+def _chosen_linkage(
+    branch: Branch, linkage: Sequence[bytes], counts: Sequence[int], parents: Sequence[Any], children: Sequence[Row]
+) -> list[ChosenLinkage]:
+    """Return the linkage of each parent with its `meta`. counts: how many resources each shows."""
+    choice, found = branch.choice, list[ChosenLinkage]()
+    assert choice is not None
+    more, totals = (children.more, children.totals) if isinstance(children, FirstRows) else ({}, {})
     has_data = choice.size != 0
-    return ChosenLinkage(data if has_data else None, _ENCODER.encode(meta), "" if shown is None else shown.next_query)
+    for data, count, parent in zip(linkage, counts, parents, strict=True):
+        query = more.get(parent)
+        members = b'"partial":true' if choice.is_partial else b""
+        if choice.is_counted:
+            counted = b'"count":%d,"hasMore":%b' % (count, b"false" if query is None else b"true")
+            members = b"%b,%b" % (members, counted) if members else counted
+        if choice.has_total:
+            # Without a size all resources are shown. A parent without rows has no total.
+            members += b',"total":%d' % totals.get(parent, count)
+        found.append((data if has_data else None, members, query or b""))
+    return found
 
 
 def _linkage(branch: Branch, counts: Sequence[int], ids: Sequence[bytes]) -> Linkage:

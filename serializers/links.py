@@ -163,15 +163,17 @@ def cursor_links(
     return links
 
 
-def linkage_query(sent: str, parameters: Sequence[str], size: int, cursor: str) -> str:
-    """Return the query string for the page of linkage after a cursor. sent: the query of the request. parameters: the
-    names of those that choose the linkage in a compound document.
+def linkage_query(sent: str, parameters: Sequence[str], size: int) -> str:
+    """Return the query string for pages of linkage, up to the point where a cursor can be appended. sent: the query of
+    the request. parameters: the names of those that choose the linkage in a compound document.
 
-    >>> linkage_query("include=computers&includeSort%5Bcomputers%5D=-name", ["includeSort[computers]"], 3, "Wy")
-    'page%5Bafter%5D=Wy&page%5Bsize%5D=3&sort=-name'
+    >>> linkage_query("include=computers&includeSort%5Bcomputers%5D=-name", ["includeSort[computers]"], 3)
+    'page%5Bsize%5D=3&sort=-name&page%5Bafter%5D='
     """
-    found = [_parameter("page[after]", cursor), _parameter("page[size]", str(size))]
+    found = [_parameter("page[size]", str(size))]
     for part in sent.split("&"):
+        if not part.startswith(CHOICES):
+            continue
         encoded, _, value = part.partition("=")
         name = decoded(encoded)
         if name in parameters:
@@ -179,7 +181,7 @@ def linkage_query(sent: str, parameters: Sequence[str], size: int, cursor: str) 
             own = _FAMILIES[family.partition("[")[0]] + keys
             if own != "page[size]":
                 found.append(f"{quote_segment(own)}={value}")
-    return "&".join(found)
+    return "&".join((*found, _parameter("page[after]", "")))
 
 
 _FAMILIES = dict(zip(CHOICES, ("filter", "sort", "page"), strict=True))

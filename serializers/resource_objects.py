@@ -143,14 +143,11 @@ class ResourceEncoder:
 def _chosen_members(linkage: ChosenLinkage, path: list[bytes] | None, url_id: bytes) -> bytes:
     """Return the members of a relationship from the end of its links on. path: that of its linkage, around the id; None
     if it has no links."""
-    text = b""
-    if path is not None:
-        if linkage.next_query:
-            text = b',"next":"' + url_id.join(path) + b"?" + linkage.next_query.encode() + b'"'
-        text += b"},"
-    if linkage.data is not None:
-        text += b'"data":' + linkage.data + b","
-    return text + b'"meta":' + linkage.meta
+    data, members, query = linkage
+    text = b'"meta":{%b}' % members if data is None else b'"data":%b,"meta":{%b}' % (data, members)
+    if path is None:
+        return text
+    return b',"next":"%b?%b"},%b' % (url_id.join(path), query, text) if query else b"},%b" % text
 
 
 def values_of(node: Node) -> Callable[[Sequence[Row]], Iterator[list[Any]]]:

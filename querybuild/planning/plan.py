@@ -247,9 +247,10 @@ class Choice(msgspec.Struct, frozen=True):
     is_counted: whether the number of the rows is shown.
     size: how many rows of each parent are shown at most, None for all.
     has_total: whether the total of each parent is shown.
-    has_cursors: whether the rows contain the texts of their sort keys, for a link to the rows after them.
+    has_next: whether there is a link to the rows after them.
+    is_by_id: whether the order is that of the ids, which are numbers. Then they are the texts of cursors.
 
-    After the parent's id, the rows contain these texts, and then the total.
+    After the parent's id, the rows contain the texts of their sort keys, if a link needs them, and then the total.
     """
 
     index: int
@@ -257,7 +258,8 @@ class Choice(msgspec.Struct, frozen=True):
     is_counted: bool
     size: int | None = None
     has_total: bool = False
-    has_cursors: bool = False
+    has_next: bool = False
+    is_by_id: bool = False
 
 
 class Branch(msgspec.Struct, frozen=True):
@@ -281,7 +283,8 @@ class Branch(msgspec.Struct, frozen=True):
     @property
     def cursor_keys(self) -> tuple[OrderKey, ...]:
         """The sort keys whose texts the rows contain."""
-        return self.node.rows.order if self.choice is not None and self.choice.has_cursors else ()
+        choice = self.choice
+        return self.node.rows.order if choice is not None and choice.has_next and not choice.is_by_id else ()
 
 
 class Node(msgspec.Struct, frozen=True, cache_hash=True):

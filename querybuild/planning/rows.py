@@ -7,11 +7,10 @@ Execution and encoding use it to read rows by position.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from operator import itemgetter
 from typing import Any
-
-import msgspec
 
 from querybuild.planning.plan import Branch, Choice, Node, ReadPlan, sources_of
 
@@ -22,41 +21,47 @@ Row = Any
 """asyncpg's Record: read by position, sliced like a tuple."""
 
 
-class Shown(msgspec.Struct, frozen=True):
-    """What a parent shows of its related rows besides the first of them. has_more: whether there are others. total:
-    None if it was not requested. next_query: the query string of the page after them, "" without one."""
-
-    has_more: bool
-    total: int | None
-    next_query: str
+Onward = Callable[[Sequence[Any], Sequence[Row]], Sequence[bytes]]
+"""Returns for each parent the query string of the page after one of its rows."""
 
 
 class FirstRows(list[Row]):
-    """The first related rows of each parent. shown: by the id of the parent. Those without rows may be missing."""
+    """The first related rows of each parent. by_parent: the same by the id of the parent, without parents that have
+    none. totals: of the parents, if they were requested. more: for each parent that has others after them, the query
+    string of their page, empty without one."""
 
-    def __init__(self, rows: Sequence[Row], shown: Mapping[Any, Shown]) -> None:
-        super().__init__(rows)
-        self.shown = shown
+    def __init__(self, by_parent: dict[Any, list[Row]], totals: Mapping[Any, int], more: Mapping[Any, bytes]) -> None:
+        super().__init__(chain.from_iterable(by_parent.values()))
+        self.by_parent = by_parent
+        self.totals = totals
+        self.more = more
+
+    def replaced(self, rows: Iterable[Row]) -> FirstRows:
+        """Return the same with other rows in place of these."""
+        others = iter(rows)
+        by_parent = {parent: list(islice(others, len(own))) for parent, own in self.by_parent.items()}
+        return FirstRows(by_parent, self.totals, self.more)
 
 
-def first_rows(branch: Branch, choice: Choice, rows: Sequence[Row], next_query: Callable[[Any, Row], str]) -> FirstRows:
+def first_rows(branch: Branch, choice: Choice, rows: Sequence[Row], onward: Onward) -> FirstRows:
     """Return the rows that the parents show. rows: as the statement of the branch returns them: for each parent one row
-    more than it shows, and for one without rows a row with its total, whose id is null. next_query: returns the query
-    string for the rows after a row of a parent."""
+    more than it shows, and for one without rows a row with its total, whose id is null. onward: as of `FirstRows`, for
+    the parents that have other rows, and the last that each of them shows."""
     position, size = branch.node.position_of_parent, choice.size
+    assert size is not None
     by_parent: dict[Any, list[Row]] = {}
     for row in rows:
         by_parent.setdefault(row[position], []).append(row)
-    position_of_total = position + 1 + len(branch.cursor_keys)
-    found, shown = list[Row](), dict[Any, Shown]()
-    for parent, own in by_parent.items():
-        first = [row for row in own if row[0] is not None]
-        has_more = size is not None and len(first) > size
-        first = first[:size]
-        query = next_query(parent, first[-1]) if has_more and first and choice.has_cursors else ""
-        shown[parent] = Shown(has_more, own[0][position_of_total] if choice.has_total else None, query)
-        found += first
-    return FirstRows(found, shown)
+    totals = {}
+    if choice.has_total:
+        position += 1 + len(branch.cursor_keys)
+        totals = {parent: own[0][position] for parent, own in by_parent.items()}
+        by_parent = {parent: own for parent, own in by_parent.items() if own[0][0] is not None}
+    full = [parent for parent, own in by_parent.items() if len(own) > size]
+    for parent in full:
+        del by_parent[parent][size:]
+    queries = onward(full, [by_parent[parent][-1] for parent in full]) if choice.has_next else [b""] * len(full)
+    return FirstRows(by_parent, totals, dict(zip(full, queries, strict=True)))
 
 
 def key_position(node: Node, branch: Branch) -> int:
@@ -88,12 +93,15 @@ def with_computed(node: Node, rows: Sequence[Row]) -> Sequence[Row]:
             raise ValueError(f"{attribute.name} was given {len(rows)} resources and gives {len(values)} values")
         columns.append(values)
     made = [(*row, *values) for row, values in zip(rows, zip(*columns, strict=True), strict=True)]
-    return FirstRows(made, rows.shown) if isinstance(rows, FirstRows) else made
+    return rows.replaced(made) if isinstance(rows, FirstRows) else made
 
 
 def row_width(node: Node, branch: Branch | None) -> int:
     """Return the number of columns of a node. branch: the branch of the node, None for the primary rows."""
-    return node.position_of_parent + (branch is not None and not branch.relationship.is_own_key)
+    if branch is None or branch.relationship.is_own_key:
+        return node.position_of_parent
+    has_total = branch.choice is not None and branch.choice.has_total and branch.choice.size is not None
+    return node.position_of_parent + 1 + len(branch.cursor_keys) + has_total
 
 
 def joined_width(node: Node) -> int:
@@ -114,11 +122,11 @@ def part_width(plan: ReadPlan, node: Node, branch: Branch | None) -> int:
 
 
 def split_rows(plan: ReadPlan, rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """Split the rows of a united statement into the primary rows and the rows of the branch. The latter come last, and
-    their last column, the row number, is null."""
+    """Split the rows of a united statement into the primary rows and the rows of the branch, whose last column is
+    null."""
     width = page_width(plan)
-    count = bisect_left(rows, True, key=lambda row: row[-1] is None)
     own, united = itemgetter(slice(width)), itemgetter(slice(width, -1))
+    count = bisect_left(rows, True, key=lambda row: row[-1] is None)
     return list(map(own, rows[:count])), list(map(united, rows[count:]))
 
 

@@ -40,7 +40,8 @@ def compile_branch(branch: Branch) -> Statement | None:
             query = related_rows(branch, binds(KEYS), binds).select(*branch_columns(branch, binds))
             return Statement(_branch_order(query, branch, binds).get_sql(), binds.slots)
         case "each":
-            return Statement(_each(branch, binds), binds.slots)
+            shown, rows = first_of_each(branch, _parents(branch, binds), binds)
+            return Statement(f"SELECT {','.join(shown)} FROM {rows}", binds.slots)
         case "ranked":
             return Statement(_ranked(branch, binds), binds.slots)
         case _:
@@ -54,9 +55,18 @@ def _branch_order(query: QueryBuilder, branch: Branch, binds: Binds) -> QueryBui
     return order(join(query, rows.joins, binds), rows.order, binds)
 
 
-def _each(branch: Branch, binds: Binds) -> str:
-    """Return the first rows of each parent, by a subquery for each, and one row more, which shows whether there are
-    others. An index on the key and the order gives them without reading the rest (docs/adr/0039-chosen-includes.md):
+def _parents(branch: Branch, binds: Binds) -> str:
+    """Return the ids of the parents as rows: `unnest($1::int8[])`."""
+    _, key = _far_key(branch)
+    # The keys of parents are always their ids.
+    parents = key_parameter(binds(KEYS), key if key.referenced is None else key.referenced.id, is_array=True)
+    return sql_of(Template("unnest({})", parents))
+
+
+def first_of_each(branch: Branch, parents: str, binds: Binds) -> tuple[list[str], str]:
+    """Return the columns and the FROM of the first rows of each parent, by a subquery for each, and of one row more,
+    which shows whether there are others. parents: the ids of the parents, as rows. An index on the key and the order
+    gives them without reading the rest (docs/adr/0039-chosen-includes.md):
 
         SELECT "rows"."c0","rows"."c1","a parent"."id" FROM unnest($1::int8[]) "a parent" ("id") CROSS JOIN LATERAL
         (SELECT "t1"."id","t1"."name" FROM "computers" "t1" WHERE "t1"."owner_id"="a parent"."id"
@@ -77,17 +87,12 @@ def _each(branch: Branch, binds: Binds) -> str:
     names = [f'"c{index}"' for index in range(len(own) + len(texts))]
     shown = [f'"rows".{name}' for name in names]
     shown.insert(len(own), sql_of(parent))
-    # The keys of parents are always their ids.
-    parents = key_parameter(binds(KEYS), key if key.referenced is None else key.referenced.id, is_array=True)
     before, after = "CROSS JOIN LATERAL", ""
     if choice.has_total:
         shown.append('"a total"."n"')
         count = found.select(sql_functions.Count("*")).get_sql()
         before, after = f'CROSS JOIN LATERAL ({count}) "a total" ("n") LEFT JOIN LATERAL', " ON TRUE"
-    return (
-        f'SELECT {",".join(shown)} FROM {sql_of(Template("unnest({})", parents))} "{_PARENT}" ("id") '
-        f'{before} ({first.get_sql()}) "rows" ({",".join(names)}){after}'
-    )
+    return shown, f'{parents} "{_PARENT}" ("id") {before} ({first.get_sql()}) "rows" ({",".join(names)}){after}'
 
 
 def _ranked(branch: Branch, binds: Binds) -> str:

@@ -25,7 +25,7 @@ from querybuild.planning.plan import Branch, Exists, Node, ReadPlan
 from querybuild.planning.reads.fetching import is_one_of_several
 from querybuild.planning.rows import MAX_COLUMNS, key_position, nodes, page_width, part_width, row_width
 from querybuild.sql.binds import Binds
-from querybuild.sql.branches import branch_columns, compile_branch, id_columns, near_key, related_rows
+from querybuild.sql.branches import branch_columns, compile_branch, first_of_each, id_columns, near_key, related_rows
 from querybuild.sql.clauses import (
     columns,
     from_rows,
@@ -155,7 +155,8 @@ def _united(plan: ReadPlan, branch: Branch) -> Statement:
         UNION ALL SELECT NULL,NULL,...,"t0"."id","t0"."name","t0"."owner_id",NULL FROM "computers" "t0"
         WHERE "t0"."owner_id"=ANY(ARRAY(SELECT "c0" FROM "the page" LIMIT 30)) ORDER BY 15,12
 
-    A materialized CTE keeps the order of its rows.
+    A materialized CTE keeps the order of its rows. The first rows of each parent are not sorted again: those of one
+    parent come one after the other, in the order of their subquery, and UNION ALL returns one part after the other.
     """
     binds = Binds()
     page = _primary_rows(plan, binds).get_sql()
@@ -163,12 +164,18 @@ def _united(plan: ReadPlan, branch: Branch) -> Statement:
     names = ",".join(f'"c{index}"' for index in range(width))
     limit = _limit_term(plan, binds, is_page=True)
     bounded = "" if limit is None else f" LIMIT {limit.get_sql()}"
-    keys = Template(f'ARRAY(SELECT "c{key_position(plan.node, branch)}" FROM {_PAGE}{bounded})')
-    related = related_rows(branch, keys, binds).select(*[_NULL] * width, *branch_columns(branch, binds), _NULL)
+    keys = f'(SELECT "c{key_position(plan.node, branch)}" FROM {_PAGE}{bounded})'
+    if branch.choice is None:
+        number, order_by = "row_number() OVER ()", f" ORDER BY {width + own_width + 1},{width + 1}"
+        found = related_rows(branch, Template(f"ARRAY{keys}"), binds)
+        related = found.select(*[_NULL] * width, *branch_columns(branch, binds), _NULL).get_sql()
+    else:
+        number, order_by = "1", ""
+        shown, rows = first_of_each(branch, keys, binds)
+        related = f"SELECT {'NULL,' * width}{','.join(shown)},NULL FROM {rows}"
     return Statement(
         f"WITH {_PAGE} ({names}) AS MATERIALIZED ({page}) "
-        f"SELECT {_PAGE}.*,{'NULL,' * own_width}row_number() OVER () FROM {_PAGE} "
-        f"UNION ALL {related.get_sql()} ORDER BY {width + own_width + 1},{width + 1}",
+        f"SELECT {_PAGE}.*,{'NULL,' * own_width}{number} FROM {_PAGE} UNION ALL {related}{order_by}",
         binds.slots,
     )
 

@@ -189,6 +189,9 @@ async def _primary(
     max_primary = read.page.size + 1
     repeats = max_primary if link_of(branch.relationship) is not None else 1
     limit = max_primary + (engine.limits.max_included + max_primary) * repeats + 1
+    if branch.choice is not None and branch.choice.size is not None:
+        # For each primary row a row is read that is not shown.
+        limit += max_primary
     return split_rows(
         read.plan, await connection.fetch_at_most(statement.sql, values, limit if branch.is_included else 0)
     )

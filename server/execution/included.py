@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from querybuild.cursors import encode_cursor
+from querybuild.cursors import encode_cursors
 from querybuild.declarations.resource import Resource, link_of
 from querybuild.planning.plan import Branch, Node
 from querybuild.planning.rows import Row, branch_keys, first_rows, joined_rows, joined_width, row_width
@@ -50,7 +50,7 @@ class IncludedCount:
         known = sum(len(rows) for rows in self._seen.get(branch.node.resource, ()))
         repeats = key_count if link_of(branch.relationship) is not None else 1
         # For each parent a row is read that is not shown.
-        others = key_count if branch.fetch in ("each", "ranked") else 0
+        others = 0 if branch.choice is None or branch.choice.size is None else key_count
         return (self._room + known) * repeats + others + 1
 
     def add(self, branch: Branch, rows: Sequence[Row]) -> None:
@@ -85,17 +85,25 @@ async def read_related(
         rows = await connection.fetch_at_most(statement.sql, values, limit)
     except (*REFUSED, *PARSED, UNSUPPORTED, COLLATIONS_DIFFER) as error:
         raise_refused_choice(error, read, branch)
+    return shown_rows(read, branch, rows)
+
+
+def shown_rows(read: PreparedRead, branch: Branch, rows: Sequence[Row]) -> Sequence[Row]:
+    """Return the rows of a branch that are shown. rows: all that were read."""
     choice = branch.choice
     if choice is None or choice.size is None:
         return rows
     listed, begin = read.planned.choices[choice.index], branch.node.position_of_parent + 1
     ids, end = branch.node.rows.cursor_ids, begin + len(branch.cursor_keys)
 
-    def next_query(parent: Any, row: Row) -> str:
-        cursor = encode_cursor(listed.cursor_mark, row[begin:end], str(parent), ids)
-        return linkage_query(read.queries.own, listed.parameters, listed.size, cursor)
+    def onward(parents: Sequence[Any], last: Sequence[Row]) -> list[bytes]:
+        query = linkage_query(read.queries.own, listed.parameters, listed.size).encode()
+        values = [(str(row[0]),) for row in last] if choice.is_by_id else [row[begin:end] for row in last]
+        # A cursor has no character that a URL would have to encode.
+        cursors = encode_cursors(listed.cursor_mark, zip(map(str, parents), values, strict=True), ids)
+        return [query + cursor for cursor in cursors]
 
-    return first_rows(branch, choice, rows, next_query)
+    return first_rows(branch, choice, rows, onward)
 
 
 async def read_branches(
@@ -135,7 +143,7 @@ class _BranchReader:
             keys = branch_keys(node, branch, rows) if statement is not None else []
             children: Sequence[Row] = []
             if branch.fetch == "union":
-                children = united
+                children = shown_rows(self._read, branch, united)
             elif branch.fetch == "join":
                 children = joined_rows(rows, begin, branch.node)
                 begin += joined_width(branch.node)

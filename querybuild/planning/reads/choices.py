@@ -134,6 +134,7 @@ class ChoicePlanner:
         conditions = self._conditions.plan(choice.filter, rows.resource, rows.alias)
         order = sorts.order(choice.sort, rows.resource, rows.alias)
         joins = tuple(sorts.joins.values())
+        chosen = msgspec.structs.replace(rows, conditions=conditions, joins=joins, order=order)
         return ChosenRows(
             Choice(
                 index,
@@ -141,9 +142,10 @@ class ChoicePlanner:
                 is_counted=choice.is_counted,
                 size=choice.size,
                 has_total=choice.has_total,
-                has_cursors=bool(choice.size) and all(map(has_cursor, order)),
+                has_next=bool(choice.size) and all(map(has_cursor, order)),
+                is_by_id=len(order) == 1 and rows.resource.id_type.is_number and chosen.is_part_of_id(order[0]),
             ),
-            msgspec.structs.replace(rows, conditions=conditions, joins=joins, order=order),
+            chosen,
         )
 
     def _check_conflicts(self, chosen: Mapping[Path, object], parameters: Mapping[Path, str]) -> None:

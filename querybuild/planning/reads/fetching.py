@@ -22,6 +22,13 @@ BRANCH = Knows(Branch, used=("relationship", "node", "is_included", "fetch"))
 statement that reads the whole document."""
 
 
+UNITED_CHOICE = Knows(
+    Rows, used=("resource", "alias", "parent", "pair", "through", "criteria", "conditions", "joins", "order")
+)
+CHOSEN_BRANCH = Knows(Branch, used=("relationship", "node", "is_included", "fetch", "choice"))
+"""What a union with the primary rows knows of related rows that a request chooses."""
+
+
 def linkage_fetch(relationship: Relationship) -> Fetch:
     """Return how linkage is fetched if its resources are not included."""
     return "row" if relationship.is_own_key else "keys"
@@ -51,14 +58,19 @@ def is_one_of_several(branch: Branch) -> bool:
     return BRANCH.takes(branch) and UNITED.takes(branch.node.rows)
 
 
+def _may_be_united(branch: Branch) -> bool:
+    rows = branch.node.rows
+    if branch.choice is not None:
+        return branch.fetch == "each" and CHOSEN_BRANCH.takes(branch) and UNITED_CHOICE.takes(rows)
+    # The rows are sorted by a column of the result. A text is not in the order of the id.
+    return is_one_of_several(branch) and not rows.resource.id.key.is_text
+
+
 def united(node: Node) -> Node:
     """Return the primary rows with a branch that is read in their statement, if it is the only one that would have a
     statement of its own."""
     separate = [branch for below, _ in nodes(node) for branch in below.branches if branch.has_statement]
-    if len(separate) != 1 or separate[0] not in node.branches or not is_one_of_several(separate[0]):
-        return node
-    if separate[0].node.resource.id.key.is_text:
-        # The rows are sorted by a column of the result, and this one is not in the order of the id.
+    if len(separate) != 1 or separate[0] not in node.branches or not _may_be_united(separate[0]):
         return node
     if joined_width(node) + row_width(separate[0].node, separate[0]) > MAX_COLUMNS:
         return node
