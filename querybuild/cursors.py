@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from querybuild.declarations.json_texts import JsonFault, load_json
+from querybuild.declarations.json_texts import JsonFault, dump_lines, load_json
 from querybuild.declarations.values import ValueFault
 
 Values = list[str | tuple[str] | None]
@@ -75,15 +75,9 @@ def encode_cursors(
             if value is not None and len(value) > MAX_VALUE_CHARACTERS and index not in ids:
                 text[2 + index] = [value[:MAX_VALUE_CHARACTERS]]
     # `urlsafe_b64encode` takes twice as long.
-    return [b2a_base64(line, newline=False).translate(_URL_SAFE, b"=") for line in _lines(texts)]
+    return [b2a_base64(line, newline=False).translate(_URL_SAFE, b"=") for line in dump_lines(texts)]
 
 
-def _lines(values: list[Any]) -> list[bytes]:
-    """Return the JSON of each value, all from one call. JSON has no line breaks in texts."""
-    return _ENCODER.encode_lines(values).split(b"\n")[:-1]
-
-
-_ENCODER = msgspec.json.Encoder()
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 

@@ -31,7 +31,7 @@ from querybuild.errors import (
 )
 from querybuild.places import Place, Pointers
 from querybuild.planning.context import AssignedField, Context, View, assigned_target
-from querybuild.planning.plan import Values
+from querybuild.planning.page_values import Values
 from querybuild.planning.rowsets import open_checked, open_written
 from querybuild.planning.writes.conflicts import plan_conflict
 from querybuild.planning.writes.draft import Draft

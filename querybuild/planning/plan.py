@@ -9,7 +9,7 @@ statements. Declarations in a plan are compared by identity, so plans of differe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -479,25 +479,3 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
 def _has_statements(node: Node) -> bool:
     return any(branch.has_statement or _has_statements(branch.node) for branch in node.branches)
-
-
-Values = tuple[Any, ...]
-
-
-class PageValues(msgspec.Struct, frozen=True):
-    """The values for the slots of a page. cursor: the texts of a cursor, without those that are null."""
-
-    limit: int | None = None
-    offset: int = 0
-    cursor: Values = ()
-
-
-WHOLE = PageValues()
-"""Those of a read without pages."""
-
-_LAST_OFFSET = 2**63 - 1
-
-
-def page_values(limit: int | None, offset: int, cursor: Values) -> PageValues:
-    """Return the values of a page. A request may send an offset that PostgreSQL has no type for."""
-    return PageValues(limit, min(offset, _LAST_OFFSET), cursor)

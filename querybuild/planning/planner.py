@@ -22,25 +22,22 @@ from querybuild.filters import SentFilter, sent_filters, vals_of
 from querybuild.planning.conditions import ConditionPlanner
 from querybuild.planning.context import Context
 from querybuild.planning.filter_values import ReadValue
+from querybuild.planning.page_values import WHOLE, PageValues, Values, page_values
 from querybuild.planning.plan import (
     FIRST_ALIAS,
     LIMIT,
     OFFSET,
-    WHOLE,
     Branch,
     IdIs,
     Included,
     KeysetPosition,
     Node,
     OrderKey,
-    PageValues,
     ReadPlan,
     RelatedScope,
     Rows,
     Slot,
-    Values,
     node_of,
-    page_values,
 )
 from querybuild.planning.reads.choices import NOTHING_CHOSEN, ChoicePlanner, Path, PlannedChoice
 from querybuild.planning.reads.counting import NO_REFERENCES, References, counted_by

@@ -18,7 +18,7 @@ from querybuild.declarations.values import ValueFault
 from querybuild.places import Place
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.context import Access, View, assigned_target
-from querybuild.planning.plan import Values
+from querybuild.planning.page_values import Values
 from querybuild.planning.writes.shared_columns import key_of_target
 from querybuild.planning.writes.write_plan import WritePlan
 from querybuild.query import Change, Identifier, Lid, LinkageChange

@@ -70,12 +70,14 @@ IN_HEADER: Schemas = {
 def parameters(api: Api) -> Schemas:
     """Return the components of the parameters that several routes have."""
     found = {"page": _page(api), "fields": _fields(api.catalog), **IN_HEADER}
+    if any(_may_choose(resource, api) for resource in api.catalog):
+        found |= {INCLUDE_SORT: _include_sort(), INCLUDE_PAGE: _include_page(api)}
     for resource in api.catalog:
         found[id_parameter(resource)] = _id(resource)
         for one in resource.relationships:
             found[component(one.name, "linkage")] = _list_parameter("include", _INCLUDE, [one.name])
         for family, describe in _OF_RESOURCE.items():
-            if family not in CHOICES or _chosen_paths(resource, api):
+            if family != INCLUDE_FILTER or _may_choose(resource, api):
                 found[component(resource.type, family)] = describe(resource, api)
         if keys := conflict_keys(resource):
             found[component(resource.type, ON_CONFLICT)] = _on_conflict(keys)
@@ -102,10 +104,10 @@ def parameter_refs(
     for family in FAMILIES:
         if family not in accepts or (family == ON_CONFLICT and not conflict_keys(shown)):
             continue
-        if family in CHOICES and (linkage is not None or not _chosen_paths(shown, api)):
-            # The paths of linkage begin with its relationship, whose route is described for all resources.
+        if family in CHOICES and (linkage is not None or not _may_choose(shown, api)):
+            # The paths of linkage begin with its own relationship.
             continue
-        if family in ("page", "fields"):
+        if family in ("page", "fields", INCLUDE_SORT, INCLUDE_PAGE):
             yield ref(family, "parameters")
         elif family == "include" and linkage is not None:
             yield ref(component(linkage.name, "linkage"), "parameters")
@@ -183,48 +185,48 @@ def _include_paths(resource: Resource, api: Api) -> dict[str, Relationship]:
     return found
 
 
-def _chosen_paths(resource: Resource, api: Api) -> dict[str, Relationship]:
-    """Return the include paths at whose end there may be several resources."""
-    return {path: one for path, one in _include_paths(resource, api).items() if one.is_to_many}
+def _may_choose(resource: Resource, api: Api) -> bool:
+    """Return whether there are include paths at whose end there may be several resources."""
+    return any(one.is_to_many for one in _include_paths(resource, api).values())
 
 
 def _include_filter(resource: Resource, api: Api) -> JsonSchema:
-    paths = _chosen_paths(resource, api)
-    text = f"Which related resources are shown: `{INCLUDE_FILTER}[{next(iter(paths))}]=[...]`, as in `filter`."
-    of_type = {path: component(api.catalog.target(one).type, "filter") for path, one in paths.items()}
-    return _of_paths(
-        INCLUDE_FILTER,
-        text,
-        {
-            path: {"type": "string", "contentMediaType": "application/json", "contentSchema": ref(name)}
-            for path, name in of_type.items()
-        },
-    )
+    """Return the parameter for the filters of included resources. Each path of one step is named."""
+    text: JsonSchema = {"type": "string", "contentMediaType": "application/json"}
+    filters = {
+        one.name: text | {"contentSchema": ref(component(one.target, "filter"))}
+        for one in resource.relationships
+        if one.is_to_many and one.includable
+    }
+    schema = _keys(filters) | {"additionalProperties": text}
+    example = f"{INCLUDE_FILTER}[{next(iter(filters), 'path')}]=[...]"
+    return _of_paths(INCLUDE_FILTER, f"Which related resources are shown: `{example}`, as in `filter`.", schema)
 
 
-def _include_sort(resource: Resource, api: Api) -> JsonSchema:
-    paths = _chosen_paths(resource, api)
-    text = f"In which order: `{INCLUDE_SORT}[{next(iter(paths))}]=-id`, as in `sort`."
-    return _of_paths(INCLUDE_SORT, text, {path: {"type": "string", "minLength": 1} for path in paths})
+def _include_sort() -> JsonSchema:
+    schema: JsonSchema = {"type": "object", "additionalProperties": {"type": "string", "minLength": 1}}
+    text = f"The order of related resources: `{INCLUDE_SORT}[path]=-id`, as in `sort`."
+    return _of_paths(INCLUDE_SORT, text, schema)
 
 
-def _include_page(resource: Resource, api: Api) -> JsonSchema:
-    paths = _chosen_paths(resource, api)
-    first = f"{INCLUDE_PAGE}[{next(iter(paths))}]"
-    text = f"How many of each resource: `{first}[size]=5`, and how many there are: `{first}[total]=exact`."
+def _include_page(api: Api) -> JsonSchema:
     size = {"type": "integer", "minimum": 0, "maximum": api.limits.max_included_page}
     page = _keys({"size": size, "total": {"type": "string", "enum": list(INCLUDED_TOTALS)}})
-    return _of_paths(INCLUDE_PAGE, text, dict.fromkeys(paths, page))
+    text = (
+        f"How many related resources of each are shown: `{INCLUDE_PAGE}[path][size]=5`, and how many there are: "
+        f"`{INCLUDE_PAGE}[path][total]=exact`."
+    )
+    return _of_paths(INCLUDE_PAGE, text, {"type": "object", "additionalProperties": page})
 
 
-def _of_paths(name: str, description: str, properties: JsonSchema) -> JsonSchema:
+def _of_paths(name: str, description: str, schema: JsonSchema) -> JsonSchema:
     return {
         "name": name,
         "in": "query",
-        "description": f"{description} The path, or one that it is the beginning of, must be in `include`.",
+        "description": f"{description} The path is one of `include`, or the beginning of one, and ends in a to-many.",
         "style": "deepObject",
         "explode": True,
-        "schema": _keys(properties),
+        "schema": schema,
         "example": {},
     }
 
@@ -301,6 +303,4 @@ _OF_RESOURCE: dict[str, Callable[[Resource, Api], JsonSchema]] = {
     "sort": _sort,
     "include": _include,
     INCLUDE_FILTER: _include_filter,
-    INCLUDE_SORT: _include_sort,
-    INCLUDE_PAGE: _include_page,
 }

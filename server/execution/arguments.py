@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from querybuild.planning.context import Context
-from querybuild.planning.plan import WHOLE, PageValues, Slot, Values
+from querybuild.planning.page_values import WHOLE, PageValues, Values
+from querybuild.planning.plan import Slot
 from querybuild.sql.statement import Statement
 from server.preparing.reads import PreparedRead
 

@@ -13,7 +13,8 @@ from typing import NoReturn
 from querybuild.declarations.operators import PATTERN_OPERATORS, TEXT_OPERATORS, all_names
 from querybuild.errors import ApiError, listed, quoted, resource_not_found
 from querybuild.filters import SentFilter, fault
-from querybuild.planning.plan import Branch, Values
+from querybuild.planning.page_values import Values
+from querybuild.planning.plan import Branch
 from server.errors import BodyValueRefused, ImpossibleValue, ValueRefused
 from server.postgres.driver_errors import (
     COLLATIONS_DIFFER,

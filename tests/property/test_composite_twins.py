@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from querybuild.planning import planner
 from tests import composite
 from tests.composite import join_id
+from tests.property.choices import to_many_steps
 from tests.property.served import NO_CRITERIA, Served, ruled, served
 from waterspout import BIGINT, INT, TEXT, Catalog, Id, Link, Resource, ToMany, ToOne
 
@@ -190,6 +191,23 @@ def _paths(type_name: str, depth: int) -> list[str]:
 
 
 @st.composite
+def _choices(draw: st.DrawFn, type_name: str, includes: list[str], prefix: str) -> list[tuple[str, str]]:
+    """Draw what is chosen of included resources: the same for all paths to one relationship."""
+    steps, chosen = to_many_steps(CATALOG, CATALOG.by_type[type_name], includes), dict[Any, list[tuple[str, str]]]()
+    for owner, name in dict.fromkeys(steps.values()):
+        one = CATALOG.by_type[owner].relationship(name)
+        assert one is not None
+        pairs = [("includeSort[{}]", draw(st.sampled_from(["", "-"])) + UNIQUE[one.target])]
+        if draw(st.booleans()):
+            pairs.append(("includePage[{}][size]", draw(st.sampled_from("0123"))))
+            pairs.append(("includePage[{}][total]", draw(st.sampled_from(["exact", "none"]))))
+        if draw(st.booleans()):
+            pairs.append(("includeFilter[{}]", json.dumps(draw(_tree(one.target, 1)))))
+        chosen[owner, name] = pairs if draw(st.booleans()) else []
+    return [(name.format(prefix + path), text) for path, step in steps.items() for name, text in chosen[step]]
+
+
+@st.composite
 def _requests(draw: st.DrawFn) -> tuple[str, tuple[tuple[str, str], ...]]:
     type_name = draw(st.sampled_from(sorted(UNIQUE)))
     path, target, is_list = CATALOG.by_type[type_name].path, type_name, True
@@ -207,6 +225,7 @@ def _requests(draw: st.DrawFn) -> tuple[str, tuple[tuple[str, str], ...]]:
     includes = draw(st.lists(st.sampled_from(_paths(target, 2)), max_size=3))
     if includes:
         pairs.append(("include", ",".join(prefix + one for one in includes)))
+        pairs += draw(_choices(target, includes, prefix))
     if is_list:
         orders = [f"{one.name}.{UNIQUE[one.target]}" for one in CATALOG.by_type[target].relationships
                   if isinstance(one, ToOne)]  # fmt: skip
@@ -224,9 +243,9 @@ def _requests(draw: st.DrawFn) -> tuple[str, tuple[tuple[str, str], ...]]:
 
 
 def _sorted(tree: Any) -> Any:
-    """Return a document whose linkage and included resources are in one order."""
+    """Return a document whose linkage and included resources are in one order. Cursors have the columns of ids."""
     if isinstance(tree, dict):
-        return {name: _sorted(one) for name, one in tree.items()}
+        return {name: "a cursor" if "page%5Bafter%5D" in str(one)[:200] else _sorted(one) for name, one in tree.items()}
     if isinstance(tree, list) and all(isinstance(one, dict) and "type" in one for one in tree):
         return sorted([_sorted(one) for one in tree], key=lambda one: (one["type"], one["id"]))
     return tree

@@ -19,7 +19,7 @@ from querybuild.declarations.values import ValueFault
 from querybuild.filters import GROUPS, RELATION_OPERATORS
 from querybuild.parse import INCLUDE_FILTER, decoded, is_ignored
 from querybuild.planning.conditions import NULL_TEXT
-from querybuild.planning.plan import PageValues, Values, page_values
+from querybuild.planning.page_values import PageValues, Values, page_values
 from querybuild.planning.planner import FAR_OFFSET, PlannedRead
 from querybuild.planning.reads.choices import with_marks
 from querybuild.query import Limits

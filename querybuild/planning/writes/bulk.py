@@ -16,7 +16,8 @@ from querybuild.filters import SentFilter, sent_filters
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.conditions import ConditionPlanner
 from querybuild.planning.context import Context, View
-from querybuild.planning.plan import Rows, Values
+from querybuild.planning.page_values import Values
+from querybuild.planning.plan import Rows
 from querybuild.planning.rowsets import with_conditions, with_rights
 from querybuild.planning.writes.write_plan import WritePlan
 from querybuild.query import Bulk, ChangeKind, Limits

@@ -11,7 +11,8 @@ from typing import Any, Literal
 import msgspec
 
 from querybuild.planning.changes import PlannedWrite
-from querybuild.planning.plan import Node, Values
+from querybuild.planning.page_values import Values
+from querybuild.planning.plan import Node
 from querybuild.planning.rows import Row
 from querybuild.query import Lid
 from querybuild.shortcuts import Knows

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from querybuild.errors import raise_as
-from querybuild.planning.plan import Values
+from querybuild.planning.page_values import Values
 from querybuild.planning.rows import Row
 from querybuild.planning.writes.bulk import PlannedBulk
 from querybuild.sql.statement import Statement

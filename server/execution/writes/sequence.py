@@ -12,7 +12,7 @@ import asyncpg
 
 from querybuild.errors import ApiError, not_allowed, raise_as, related_not_found, resource_not_found, unreferable
 from querybuild.planning.changes import PlannedWrite
-from querybuild.planning.plan import Values
+from querybuild.planning.page_values import Values
 from querybuild.planning.rows import Row
 from querybuild.planning.writes.shared_columns import part_of
 from querybuild.planning.writes.write_plan import LinkWrite

@@ -26,7 +26,8 @@ from querybuild.errors import (
 )
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.context import Context, check_action
-from querybuild.planning.plan import Node, Values
+from querybuild.planning.page_values import Values
+from querybuild.planning.plan import Node
 from querybuild.planning.rows import Row
 from querybuild.planning.writes.bulk import PlannedBulk
 from querybuild.planning.writes.shared_columns import agree, disagreement

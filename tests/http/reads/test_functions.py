@@ -306,7 +306,8 @@ async def test_what_is_refused(films: Api) -> None:
         (
             *("films-since?arg_since=1990&since=1", 400, "invalid_parameter", "since"),
             "There is no parameter “since”. Did you mean “arg_since”? "
-            "This route accepts arg_limit, arg_since, fields, filter, include, page, sort.",
+            "This route accepts arg_limit, arg_since, fields, filter, include, includeFilter, includePage, "
+            "includeSort, page, sort.",
         ),
         (
             *("mood-of?arg_mood=calm&mood=calm", 400, "invalid_parameter", "mood"),

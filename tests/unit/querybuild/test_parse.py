@@ -283,13 +283,14 @@ def test_filters(query_string: str, nodes: tuple[FieldFilter, ...]) -> None:
             ParameterError,
             "sorted",
             "There is no parameter “sorted”. Did you mean “sort”? This route accepts fields, filter, include,"
-            " onConflict, page, sort.",
+            " includeFilter, includePage, includeSort, onConflict, page, sort.",
         ),
         (
             "x=a",
             ParameterError,
             "x",
-            "There is no parameter “x”. This route accepts fields, filter, include, onConflict, page, sort.",
+            "There is no parameter “x”. This route accepts fields, filter, include, includeFilter, includePage, "
+            "includeSort, onConflict, page, sort.",
         ),
     ],
 )

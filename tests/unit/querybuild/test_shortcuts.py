@@ -39,6 +39,7 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     page     ignored
     include  ignored
     fields   ignored
+    choices  ignored
     """,
     ),
     Context: (
@@ -165,6 +166,7 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
         {
             "joined": fetching.JOINED,
             "united": fetching.UNITED,
+            "chosen": fetching.UNITED_CHOICE,
             "stream": stream_plan.PRIMARY,
             "stream_included": stream_plan.RELATED,
             "counted": counting.COUNTED,
@@ -172,30 +174,31 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
             "returned": reads.RETURNED_ROWS,
         },
         """
-                joined   united   stream   stream_included  counted  keys     returned
-    resource    used     used     used     used             used     used     used
-    alias       used     used     used     used             used     used     used
-    parent      used     used     refused  used             refused  used     refused
-    pair        used     used     refused  used             refused  used     refused
-    through     refused  used     refused  used             refused  refused  refused
-    criteria    used     used     used     used             used     used     used
-    rights      refused  refused  refused  refused          refused  refused  refused
-    conditions  refused  refused  used     used             used     used     used
-    joins       refused  refused  used     refused          ignored  refused  refused
-    order       refused  refused  used     refused          ignored  refused  refused
-    limit       refused  refused  used     refused          ignored  refused  refused
-    offset      refused  refused  used     refused          ignored  refused  refused
-    keyset      refused  refused  used     refused          ignored  refused  refused
+                joined   united   chosen   stream   stream_included  counted  keys     returned
+    resource    used     used     used     used     used             used     used     used
+    alias       used     used     used     used     used             used     used     used
+    parent      used     used     used     refused  used             refused  used     refused
+    pair        used     used     used     refused  used             refused  used     refused
+    through     refused  used     used     refused  used             refused  refused  refused
+    criteria    used     used     used     used     used             used     used     used
+    rights      refused  refused  refused  refused  refused          refused  refused  refused
+    conditions  refused  refused  used     used     used             used     used     used
+    joins       refused  refused  used     used     used             ignored  refused  refused
+    order       refused  refused  used     used     used             ignored  refused  refused
+    limit       refused  refused  refused  used     refused          ignored  refused  refused
+    offset      refused  refused  refused  used     refused          ignored  refused  refused
+    keyset      refused  refused  refused  used     refused          ignored  refused  refused
     """,
     ),
     Branch: (
-        {"united": fetching.BRANCH, "stream": stream_plan.BRANCH},
+        {"united": fetching.BRANCH, "chosen": fetching.CHOSEN_BRANCH, "stream": stream_plan.BRANCH},
         """
-                  united   stream
-    relationship  used     used
-    node          used     used
-    is_included   used     used
-    fetch         used     used
+                  united   chosen  stream
+    relationship  used     used    used
+    node          used     used    used
+    is_included   used     used    used
+    fetch         used     used    used
+    choice        refused  used    used
     """,
     ),
     Node: (

@@ -143,13 +143,13 @@ def test_parameters_of_all_operations_of_a_path_are_those_of_the_path() -> None:
     }
     assert shown == {
         "parameters": ["id.bigint"],
-        "get": ["page", "computers.linkage", "fields", "If-None-Match"],
+        "get": ["computer.filter", "computer.sort", "page", "computers.linkage", "fields", "If-None-Match"],
         "post": ["Prefer", "If-Match"],
         "patch": ["page", "computers.linkage", "fields", "Prefer", "If-Match"],
         "delete": ["Prefer", "If-Match"],
     }
     assert {name: len(_parameters(member)) for name, member in paths["/groups"].items()} == {
-        "parameters": 2,
+        "parameters": 5,
         "get": 4,
         "post": 1,
     }

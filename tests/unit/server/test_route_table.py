@@ -14,8 +14,9 @@ from server.routes import OPENMETRICS, TABLE, TEXT, Shape, methods_of
 ALL = RESOURCE_METHODS | RELATIONSHIP_METHODS
 UNREAD = ALL - {"list", "detail", "read"}
 
-CREATE = "fields include onConflict"
-ONE, LINKAGE, MANY = "fields include", "fields include page", "fields filter include page sort"
+INCLUDES = "include includeFilter includePage includeSort"
+CREATE, ONE, LINKAGE = f"fields {INCLUDES} onConflict", f"fields {INCLUDES}", f"fields {INCLUDES} page"
+MANY = f"fields filter {INCLUDES} page sort"
 NAMES = {None: "", JSON_API: "json:api", ATOMIC_OPERATIONS: "atomic", ANY: "any"}
 
 
@@ -40,7 +41,7 @@ NAMES = {None: "", JSON_API: "json:api", ATOMIC_OPERATIONS: "atomic", ANY: "any"
         (Shape.RELATED, UNREAD, False, [f"PATCH|{ONE}|json:api", "DELETE||"]),
         (
             *(Shape.RELATIONSHIP, ALL, True),
-            [f"GET|{LINKAGE}|", "POST||json:api", f"PATCH|{LINKAGE}|json:api", "DELETE||json:api"],
+            [f"GET|{MANY}|", "POST||json:api", f"PATCH|{LINKAGE}|json:api", "DELETE||json:api"],
         ),
         (Shape.RELATIONSHIP, ALL, False, [f"GET|{ONE}|", f"PATCH|{ONE}|json:api"]),
         (Shape.RELATIONSHIP, UNREAD, True, ["POST||json:api", f"PATCH|{LINKAGE}|json:api", "DELETE||json:api"]),
