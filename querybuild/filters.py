@@ -13,10 +13,14 @@ import msgspec
 
 from querybuild.declarations.json_texts import JsonFault, load_json
 from querybuild.errors import ApiError, FilterError, nearest, quoted
-from querybuild.query import FieldFilter, FilterGroup, FilterNode, Limits, RelationFilter, Source
+from querybuild.query import CountFilter, FieldFilter, FilterGroup, FilterNode, Limits, RelationFilter, Source
 
 GROUPS = ("and", "or", "not")
 RELATION_OPERATORS = ("any", "has")
+COUNT = "count"
+COUNT_MEMBERS, COMPARISON_MEMBERS = frozenset({"name", "op", "of", "val"}), frozenset({"op", "val"})
+"""The members of a filter object with `count`, and those of its val."""
+
 _MEMBERS = ("name", "op", "val", "field")
 _NAMES = re.compile(r"[^.\[\]]+")
 """The parts of a path: names of members, and indexes."""
@@ -31,12 +35,14 @@ def fault(source: Source, detail: str, kind: type[ApiError] = FilterError) -> Ap
 
 
 def field_filters(nodes: Iterable[FilterNode]) -> Iterator[FieldFilter]:
-    """Yield the filter objects of a tree that are about a field, in their order."""
+    """Yield the filter objects of a tree that are about a field or a number of rows, in their order."""
     for node in nodes:
         if isinstance(node, FieldFilter):
             yield node
-        else:
-            yield from field_filters(node.items)
+            continue
+        if isinstance(node, CountFilter):
+            yield node.test
+        yield from field_filters(node.items)
 
 
 def vals_of(nodes: Iterable[FilterNode]) -> list[Any]:
@@ -104,12 +110,17 @@ class FilterReader:
         self.parameter, self._pointer = parameter, pointer
         return self.items(tree, "", 1)
 
-    def simple(self, parameter: str, name: str, op: str, text: str) -> tuple[FilterNode, ...]:
-        """Parse `filter[name][op]=text`. The text is not converted to the type of the attribute here."""
+    def simple(
+        self, parameter: str, name: str, op: str, text: str, *, is_count: bool = False
+    ) -> tuple[FilterNode, ...]:
+        """Parse `filter[name][op]=text`. The text is not converted to the type of the attribute here. is_count: whether
+        it is `filter[name][count][op]=text`."""
         self.parameter = parameter
         if not self.has_room(""):
             return ()
-        return (FieldFilter(name, op, text, None, True, Source(parameter), self._next_index()),)
+        source = Source(parameter)
+        test = FieldFilter(name, op, text, None, True, source, self._next_index())
+        return (CountFilter(name, test, (), source) if is_count else test,)
 
     def _next_index(self) -> int:
         self._value_count += 1
@@ -177,6 +188,8 @@ class FilterReader:
 
     def filter_object(self, value: dict[str, Any], path: str, depth: int) -> FilterNode | None:
         """Parse a filter object."""
+        if value.get("op") == COUNT:
+            return self.count(value, path, depth)
         faults = len(self.errors)
         for member in value:
             if member not in _MEMBERS:
@@ -197,6 +210,24 @@ class FilterReader:
             return self.relation(name, op, value, source, depth)
         index = self._next_index() if field is None else 0
         return FieldFilter(name, op, value.get("val"), field, False, source, index)
+
+    def count(self, value: dict[str, Any], path: str, depth: int) -> CountFilter | None:
+        """Parse a filter object with `count`."""
+        name, test = value.get("name"), value.get("val")
+        if not isinstance(name, str):
+            self.refuse(path, "a filter object has a `name`, a string")
+        elif not value.keys() <= COUNT_MEMBERS:
+            self.refuse(path, "`count` has the members `name`, `op`, `val` and `of`")
+        elif not isinstance(test, dict) or test.keys() != COMPARISON_MEMBERS or not isinstance(test["op"], str):
+            detail = '`count` takes a `val` with an operator and a number: {"op": "ge", "val": 3}'
+            self.refuse(f"{path}.val".lstrip("."), detail)
+        else:
+            source = self._source(path)
+            own = self._source(f"{path}.val".lstrip("."))
+            compared = FieldFilter(name, test["op"], test["val"], None, False, own, self._next_index())
+            items = self.items(value["of"], f"{path}.of".lstrip("."), depth + 1) if "of" in value else ()
+            return CountFilter(name, compared, items, source)
+        return None
 
     def relation(self, name: str, op: str, value: dict[str, Any], source: Source, depth: int) -> RelationFilter | None:
         """Parse a filter object with `any` or `has`."""

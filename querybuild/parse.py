@@ -23,7 +23,7 @@ from querybuild.errors import (
     nearest,
     quoted,
 )
-from querybuild.filters import FilterReader
+from querybuild.filters import COUNT, FilterReader
 from querybuild.query import FilterNode, IncludeChoice, Limits, OnConflict, Page, Query, SortKey
 
 ON_CONFLICT = "onConflict"
@@ -42,6 +42,7 @@ decoded after they have replaced their codes."""
 
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _BRACKETED = re.compile(r"(?P<family>[a-zA-Z]+)(?P<keys>(?:\[[^\[\]]*\])*)")
+_COUNTED = re.compile(rf"{COUNT}\((?P<path>[^()]*)\)")
 _RESERVED = re.compile(r"[a-z]+")
 _BEYOND_BIGINT = 10**20
 
@@ -186,11 +187,15 @@ def _filter(parameter: Parameter, reader: FilterReader, form: str = "filter") ->
         reader.errors.append(FilterError("The value contains U+0000, which PostgreSQL cannot store.", parameter=name))
     elif not keys:
         return reader.full(name, value)
-    elif len(keys) > 2 or not all(keys):
-        detail = f"A simple filter is {form}[field] or {form}[field][operator]."
+    elif not all(keys) or len(keys) > 3 or (len(keys) == 3 and keys[1] != COUNT):
+        detail = (
+            f"A simple filter is {form}[field], {form}[field][operator] or {form}[relationship][{COUNT}][operator]."
+        )
         reader.errors.append(FilterError(detail, parameter=name))
     else:
-        return reader.simple(name, keys[0], keys[1] if len(keys) == 2 else "eq", value)
+        is_count = keys[1:2] == (COUNT,)
+        ops = keys[2:] if is_count else keys[1:]
+        return reader.simple(name, keys[0], ops[0] if ops else "eq", value, is_count=is_count)
     return ()
 
 
@@ -238,9 +243,11 @@ def _sort(value: str | None, errors: list[ApiError], parameter: str = "sort") ->
     keys = []
     for item in value.split(","):
         path = item.removeprefix("-")
+        counted = _COUNTED.fullmatch(path)
+        path = path if counted is None else counted["path"]
         if not path:
             errors.append(SortError("A sort key is empty.", parameter=parameter))
-        keys.append(SortKey(path, item.startswith("-")))
+        keys.append(SortKey(path, item.startswith("-"), counted is not None))
     return tuple(key for key in keys if key.path)
 
 

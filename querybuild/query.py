@@ -65,6 +65,15 @@ class RelationFilter(msgspec.Struct, frozen=True):
     source: Source
 
 
+class CountFilter(msgspec.Struct, frozen=True):
+    """`count`: how many related rows match all of `items`. test: the comparison of their number."""
+
+    name: str
+    test: FieldFilter
+    items: tuple[FilterNode, ...]
+    source: Source
+
+
 class FilterGroup(msgspec.Struct, frozen=True):
     """A group of filters. `not` has one item."""
 
@@ -72,14 +81,16 @@ class FilterGroup(msgspec.Struct, frozen=True):
     items: tuple[FilterNode, ...]
 
 
-FilterNode = FieldFilter | RelationFilter | FilterGroup
+FilterNode = FieldFilter | RelationFilter | CountFilter | FilterGroup
 
 
 class SortKey(msgspec.Struct, frozen=True):
-    """A key of a sort. path: a name, after the to-one relationships that lead to it, separated by dots."""
+    """A key of a sort. path: a name, after the to-one relationships that lead to it, separated by dots. is_count:
+    whether the name is of a to-many relationship, whose rows are counted."""
 
     path: str
     is_descending: bool
+    is_count: bool = False
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):

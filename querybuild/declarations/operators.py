@@ -418,4 +418,4 @@ def operator_names(attribute: Attribute) -> tuple[str, ...]:
 def all_names() -> frozenset[str]:
     """Return the names of all operators, including those of relationships, to distinguish unknown from misplaced
     ones."""
-    return _names(OPERATORS) | {JSONB_CONTAINS.name, "any", "has"}
+    return _names(OPERATORS) | {JSONB_CONTAINS.name, "any", "has", "count"}

@@ -129,11 +129,13 @@ class Rows(msgspec.Struct, frozen=True):
 
 class ColumnRef(msgspec.Struct, frozen=True):
     """A column, or an attribute computed in SQL, of the row with this alias. rows: set if the row is a related row that
-    the statement reads in a subquery. The value is null if there is no such row."""
+    the statement reads in a subquery. The value is null if there is no such row. is_count: whether it is the number of
+    these rows."""
 
     alias: str
     attribute: Attribute
     rows: Rows | None = None
+    is_count: bool = False
 
 
 class Test(msgspec.Struct, frozen=True):

@@ -240,7 +240,8 @@ def _with_alias(condition: Condition, alias: str, other: str) -> Condition:
 
 def _column_with_alias(column: ColumnRef, alias: str, other: str) -> ColumnRef:
     rows = None if column.rows is None else _attached_to(column.rows, alias, other)
-    return ColumnRef(other if column.alias == alias else column.alias, column.attribute, rows)
+    own = other if column.alias == alias else column.alias
+    return msgspec.structs.replace(column, alias=own, rows=rows)
 
 
 def _attached_to(rows: Rows, alias: str, other: str) -> Rows:

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, assert_never
 
 from pypika import PostgreSQLQuery, Table
+from pypika import functions as sql_functions
 from pypika.queries import QueryBuilder
-from pypika.terms import Criterion, ExistsCriterion, Field, Function, Term
+from pypika.terms import Criterion, ExistsCriterion, Term
 
 from querybuild.declarations.arrays import array
 from querybuild.declarations.catalog import KeyAttribute
@@ -20,7 +21,7 @@ from querybuild.declarations.function import Returned
 from querybuild.declarations.operators import JSONB_CONTAINS
 from querybuild.declarations.resource import Attribute, Link, Resource, own_key_of
 from querybuild.declarations.terms import Template, as_text, as_texts, ordered, sql_of
-from querybuild.declarations.types import OPAQUE, ColumnType
+from querybuild.declarations.types import OPAQUE
 from querybuild.planning.plan import (
     FIRST_ALIAS,
     AmongFirst,
@@ -39,6 +40,7 @@ from querybuild.planning.plan import (
     Slot,
     Test,
 )
+from querybuild.sql.arrays import compared_array, compared_value
 from querybuild.sql.binds import Binds
 from querybuild.sql.calls import is_returned
 from querybuild.sql.keys import (
@@ -174,6 +176,8 @@ def _patterns(conditions: Iterable[Condition]) -> Iterator[Slot]:
         match condition:
             case Test(operator=operator, form="value", slots=slots) if operator.is_pattern:
                 yield from slots
+            case Test(left=ColumnRef(rows=Rows(conditions=counted))):
+                yield from _patterns(counted)
             case Logic(items=items):
                 yield from _patterns(items)
             case Exists(rows=rows) | AmongFirst(rows=rows):
@@ -191,7 +195,9 @@ def _is_leaky(condition: Condition) -> bool:
     match condition:
         case Test(operator=operator, left=left, right=right):
             columns = [left] if right is None else [left, right]
-            return operator.is_pattern or any(one.attribute.sql is not None for one in columns)
+            counted = () if left.rows is None else left.rows.conditions
+            is_computed = any(one.attribute.sql is not None for one in columns)
+            return operator.is_pattern or is_computed or any(map(_is_leaky, counted))
         case CustomTest(operator=operator):
             return operator is not JSONB_CONTAINS
         case Logic(items=items):
@@ -240,11 +246,15 @@ def sorted_operand(column: ColumnRef, binds: Binds) -> Term:
     """Return a column for ORDER BY. It needs no cast, which would prevent that an index gives the order.
 
     A column of a related row that no join reads is `(SELECT "t1"."id" FROM "user_bio" "t1" WHERE
-    "t1"."user_id"="t0"."id" LIMIT 1)`. LIMIT is there because a view may have two such rows.
+    "t1"."user_id"="t0"."id" LIMIT 1)`. LIMIT is there because a view may have two such rows. The number of related rows
+    is `(SELECT COUNT(*) FROM "computers" "t1" WHERE "t1"."owner_id"="t0"."id")`.
     """
-    term = column_term(column.alias, column.attribute)
+    if column.rows is not None and column.is_count:
+        return Template("{}", _attached_rows(column.rows, binds).select(sql_functions.Count("*")))
     if column.rows is not None:
+        term = column_term(column.alias, column.attribute)
         return Template("{}", from_rows(column.rows, binds).select(term).where(attached(column.rows)).limit(1))
+    term = column_term(column.alias, column.attribute)
     # The term may contain operators.
     return term if column.attribute.sql is None else Template("({})", term)
 
@@ -297,34 +307,8 @@ def _test(test: Test, binds: Binds) -> Criterion:
         left = as_texts(left) if attribute.type.element is not None else as_text(left)
         parameters = [as_texts(one) if column_type.element is not None else as_text(one) for one in parameters]
     if value_type.element is not None and row.arity == "one":
-        left, parameters = compared_array(value_type, left), [_compared_value(value_type, one) for one in parameters]
+        left, parameters = compared_array(value_type, left), [compared_value(value_type, one) for one in parameters]
     return row.criterion(left, *parameters)
-
-
-def compared_array(column_type: ColumnType, array: Term) -> Term:
-    """Return an array as it is compared with another one: as answers show it."""
-    return Function("to_jsonb", array) if is_of_json(column_type) else from_one(array)
-
-
-def _compared_value(column_type: ColumnType, value: Term) -> Term:
-    return Function("to_jsonb", typed_json(column_type, value)) if is_of_json(column_type) else value
-
-
-def is_of_json(column_type: ColumnType) -> bool:
-    """Return whether the elements of an array are JSON. Answers show NULL and JSON's null alike."""
-    return column_type.element is not None and column_type.element.family in ("json", "jsonb")
-
-
-def typed_json(column_type: ColumnType, value: Term) -> Term:
-    """Return `CAST($1 AS jsonb[])`, where nothing else tells PostgreSQL what it is."""
-    assert column_type.element is not None
-    return Template(f"CAST({{}} AS {column_type.element.sql_names[0]}[])", value)
-
-
-def from_one(array: Term) -> Term:
-    """Return `"t0"."words"[:]`, an array with the same elements whose subscripts begin at 1. PostgreSQL compares the
-    subscripts of arrays too, and no answer shows them."""
-    return Template("{}[:]" if isinstance(array, Field) else "({})[:]", array)
 
 
 def _is_split(test: Test, attribute: KeyAttribute) -> bool:

@@ -144,9 +144,13 @@ def _sort(resource: Resource, api: Api) -> JsonSchema:
     alike: dict[str, list[str]] = {}
     for one in resource.relationships:
         if isinstance(one, ToOne) and one.filterable:
-            keys = "|".join(_sort_keys(api.catalog.target(one)))
+            keys = "|".join(key for key in _sort_keys(api.catalog.target(one)) if not key.startswith("count("))
             alike.setdefault(keys, []).append(one.name)
     paths = [f"({'|'.join(names)})[.]({keys})" for keys, names in alike.items()]
+    for one in resource.relationships:
+        many = [each.name for each in api.catalog.target(one).relationships if each.is_to_many and each.filterable]
+        if isinstance(one, ToOne) and one.filterable and many:
+            paths.append(f"count[(]{one.name}[.]({'|'.join(many)})[)]")
     text = "Fields to sort by, descending with a minus."
     found = _list_parameter("sort", text, own)
     if paths:
@@ -158,6 +162,9 @@ def _sort(resource: Resource, api: Api) -> JsonSchema:
 
 def _sort_keys(resource: Resource) -> Iterator[str]:
     yield "id"
+    for relationship in resource.relationships:
+        if relationship.is_to_many and relationship.filterable:
+            yield f"count({relationship.name})"
     for attribute in resource.attributes:
         if attribute.is_sortable and attribute.type.has_order:
             yield attribute.name

@@ -9,10 +9,12 @@ from querybuild.declarations.operators import OPERATORS, OperatorRow, custom_ope
 from querybuild.declarations.resource import Attribute, Resource
 from querybuild.declarations.types import ColumnType
 from querybuild.declarations.values import WITHOUT_NUL, JsonSchema, nullable
+from querybuild.filters import COUNT
+from querybuild.planning.conditions import COUNT_OPERATORS, COUNTED
 from serializers.openapi.api import Api, Schemas, component, narrowed, ref
 from serializers.openapi.attributes import JSON_VALUE, value_schema
 
-_GROUP, _HAS, _ANY = "Filter.Group", "Filter.Has", "Filter.Any"
+_GROUP, _HAS, _ANY, _COUNT = "Filter.Group", "Filter.Has", "Filter.Any", "Filter.Count"
 _LIST: JsonSchema = {"type": "array"}
 
 
@@ -75,8 +77,21 @@ def _named(schema: JsonSchema, kind: str, names: dict[str, str]) -> str:
     return names[text]
 
 
-def _object(members: JsonSchema) -> JsonSchema:
-    return {"type": "object", "properties": members, "required": list(members), "additionalProperties": False}
+def _object(members: JsonSchema, **optional: JsonSchema) -> JsonSchema:
+    properties = members | optional
+    return {"type": "object", "properties": properties, "required": list(members), "additionalProperties": False}
+
+
+def _comparison_of_counts() -> JsonSchema:
+    """Return the schema of the val of `count`: an operator and a number."""
+    by_arity: dict[str, list[str]] = {}
+    for row in OPERATORS:
+        if row.name in COUNT_OPERATORS and row.applies(COUNTED):
+            by_arity.setdefault(row.arity, []).append(row.name)
+    number = value_schema(COUNTED.type)
+    many: JsonSchema = {"type": "array", "items": number}
+    vals = {"one": number, "list": many, "pair": many | {"minItems": 2, "maxItems": 2}}
+    return {"anyOf": [_object({"op": {"enum": names}, "val": vals[arity]}) for arity, names in by_arity.items()]}
 
 
 _SHARED: Schemas = {
@@ -89,6 +104,7 @@ _SHARED: Schemas = {
     },
     _HAS: _object({"name": {"type": "string"}, "op": {"const": "has"}, "val": _LIST}),
     _ANY: _object({"name": {"type": "string"}, "op": {"const": "any"}, "val": _LIST}),
+    _COUNT: _object({"name": {"type": "string"}, "op": {"const": COUNT}, "val": _comparison_of_counts()}, of=_LIST),
 }
 """The components that all filters have."""
 
@@ -101,6 +117,8 @@ def _relations(resource: Resource) -> Iterator[JsonSchema]:
     for (target, is_to_many), names in alike.items():
         val = {"items": ref(component(target, "comparison"))}
         yield narrowed(_ANY if is_to_many else _HAS, name={"enum": names}, val=val)
+        if is_to_many:
+            yield narrowed(_COUNT, name={"enum": names}, of=val)
 
 
 def _rows(attribute: Attribute) -> Iterator[OperatorRow]:

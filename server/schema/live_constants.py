@@ -16,7 +16,7 @@ from querybuild.declarations.resource import Resource
 from querybuild.declarations.terms import sql_of
 from querybuild.declarations.types import ColumnType
 from querybuild.errors import quoted
-from querybuild.filters import RELATION_OPERATORS
+from querybuild.filters import COUNT, RELATION_OPERATORS
 from querybuild.planning.criteria import comes_from_principal
 from querybuild.sql.binds import Binds
 from server.schema.fault import Fault
@@ -70,10 +70,10 @@ def _constants(rows: object, resource: Resource, catalog: Catalog) -> Iterator[_
     elif isinstance(rows, Mapping):
         *steps, last = str(rows.get("name")).split(".")
         op, val = str(rows.get("op")), rows.get("val")
-        is_relation = op in RELATION_OPERATORS
+        is_relation = op in (*RELATION_OPERATORS, COUNT)
         target = _target(resource, [*steps, last] if is_relation else steps, catalog)
         if target is not None and is_relation:
-            yield from _constants(val, target, catalog)
+            yield from _constants(rows.get("of") if op == COUNT else val, target, catalog)
         elif target is not None and val is not None and not comes_from_principal(val):
             yield from _compared(target, last, op, val)
 

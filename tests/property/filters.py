@@ -84,6 +84,9 @@ OPERATORS = {
     "json": (*NULLS, "jsonb_contains"),
 }
 
+COUNTS = ("eq", "ne", "lt", "le", "gt", "ge", "between", "in_", "notin_")
+"""The operators of counts."""
+
 Filter = dict[str, Any]
 _short = st.text(ALPHABET, max_size=3)
 
@@ -306,6 +309,19 @@ def relation_tests(draw: DrawFn, type_name: str, rows: Rows, depth: int) -> Filt
 
 
 @st.composite
+def count_tests(draw: DrawFn, type_name: str, rows: Rows, depth: int) -> Filter:
+    """Draw a filter on the number of related rows, with or without a filter on these."""
+    names, target = draw(paths(type_name).filter(lambda found: bool(found[0]) and found[0][-1] in TO_MANY))
+    number = st.integers(0, 4)
+    op = draw(one_of(COUNTS))
+    val = draw(
+        st.tuples(number, number).map(sorted) if op == "between" else st.lists(number) if op in LISTS else number
+    )
+    of = {"of": draw(st.lists(filters(target, rows, depth - 1), max_size=2))} if draw(st.booleans()) else {}
+    return {"name": ".".join(names), "op": "count", "val": {"op": op, "val": val}, **of}
+
+
+@st.composite
 def groups(draw: DrawFn, type_name: str, rows: Rows, depth: int) -> Filter:
     op = draw(one_of(("and", "or", "not")))
     inner = filters(type_name, rows, depth - 1)
@@ -319,6 +335,8 @@ def filters(type_name: str, rows: Rows, depth: int = 3) -> SearchStrategy[Filter
         leaves += [st.deferred(lambda: groups(type_name, rows, depth))] * 2
         if relationships_of(type_name):
             leaves.append(st.deferred(lambda: relation_tests(type_name, rows, depth)))
+        if set(relationships_of(type_name)) & TO_MANY:
+            leaves.append(st.deferred(lambda: count_tests(type_name, rows, depth)))
     return st.one_of(*leaves)
 
 
@@ -328,6 +346,9 @@ def filters(type_name: str, rows: Rows, depth: int = 3) -> SearchStrategy[Filter
 def simple(test: Filter) -> tuple[str, str] | None:
     """Return a filter object as a pair of the query string, or None if it cannot be written as text."""
     value, op = test["val"], test["op"]
+    if op == "count":
+        found = None if "of" in test else simple(value | {"name": f"{test['name']}][count"})
+        return None if found is None else (found[0], found[1])
     text = _text(value, op)
     if text is None or (value is not None and text == "null" and op in NULLS):
         return None
@@ -356,6 +377,8 @@ def _item(text: str) -> str:
 @st.composite
 def sort_keys(draw: DrawFn, type_name: str) -> str:
     names, target = draw(paths(type_name).filter(lambda found: not TO_MANY & set(found[0])))
+    if counted := TO_MANY & set(relationships_of(target)) if draw(one_of((True, False, False))) else set():
+        return draw(one_of(("", "-"))) + f"count({'.'.join((*names, draw(one_of(sorted(counted)))))})"
     name = draw(one_of(name for name, kind in KINDS[target].items() if kind != "json" and name not in OWN_KEY[target]))
     sign: str = draw(one_of(("", "-")))
     return sign + ".".join((*names, name))

@@ -99,6 +99,8 @@ class Model:
             return any_of(self.holds(item, type_name, row) for item in node["or"])
         if "not" in node:
             return negation(self.holds(node["not"], type_name, row))
+        if node["op"] == "count":
+            return self.counted(node["name"].split("."), node, type_name, row)
         if node["op"] in ("any", "has"):
             return self.exists(node["name"].split("."), node["val"], type_name, row)
         return self.tested(node, type_name, row)
@@ -108,6 +110,14 @@ class Model:
         if len(path) > 1:
             return any(self.exists(path[1:], inner, target, other) for other in related)
         return any(self.holds(inner, target, other) is True for other in related)
+
+    def counted(self, path: list[str], node: Any, type_name: str, row: Row) -> Truth:
+        """Evaluate `count`: with a path, for one of the rows before its last relationship."""
+        target, related = self.related(path[0], type_name, row)
+        if len(path) > 1:
+            return any(self.counted(path[1:], node, target, other) is True for other in related)
+        number = sum(self.holds(node.get("of", []), target, other) is True for other in related)
+        return tested_value(node["val"]["op"], number, node["val"]["val"])
 
     def tested(self, node: Any, type_name: str, row: Row) -> Truth:
         """Evaluate one operator. With a relationship on either side, it is true if it is true for one related row. Two
@@ -179,8 +189,15 @@ class Model:
         return sorted(rows, key=cmp_to_key(compare))
 
     def one_value(self, path: list[str], type_name: str, row: Row) -> Any:
+        if path[0].startswith("count("):
+            return self.number_of(".".join(path).removeprefix("count(").removesuffix(")").split("."), type_name, row)
         values, _ = self.values(path, type_name, row)
         return values[0] if values else None
+
+    def number_of(self, path: list[str], type_name: str, row: Row) -> int:
+        """Return how many rows there are at the end of a path of to-one relationships and a to-many."""
+        target, related = self.related(path[0], type_name, row)
+        return len(related) if len(path) == 1 else sum(self.number_of(path[1:], target, other) for other in related)
 
 
 def _order(one: Any, other: Any) -> int:

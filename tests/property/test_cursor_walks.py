@@ -29,6 +29,8 @@ SORTS = (
     "display_name",
     "group.name,-age",
     "-group.name,age",
+    "-count(computers),last_name",
+    "count(posts),-count(computers)",
 )
 PLACES = ("/users", "/groups/1/users", "/groups/1/relationships/users")
 ADD = "INSERT INTO users (first_name, last_name, age, birth_date, group_id) VALUES ('F', $1, $2, $3::text::date, $4)"

@@ -46,8 +46,8 @@ def attribute_faults(attribute: Attribute, resource: Resource) -> Iterator[str]:
         except re.error as error:
             yield f"the pattern is not a valid regular expression: {error}"
     yield from repeated_names("operator", (operator.name for operator in attribute.operators))
-    if any(operator.name in ("any", "has") for operator in attribute.operators):
-        yield "`any` and `has` are operators of relationships"
+    if any(operator.name in ("any", "has", "count") for operator in attribute.operators):
+        yield "`any`, `has` and `count` are operators of relationships"
     yield from _computed_faults(attribute, resource)
 
 

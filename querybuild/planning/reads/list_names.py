@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from querybuild.declarations.function import Call
 from querybuild.declarations.resource import Resource
+from querybuild.filters import COUNT
 from querybuild.planning.plan import RelatedScope
-from querybuild.query import FieldFilter, FilterGroup, FilterNode, Query, RelationFilter
+from querybuild.query import CountFilter, FieldFilter, FilterGroup, FilterNode, Query, RelationFilter
 from querybuild.shortcuts import Knows
 
 QUERY = Knows(Query, used=("filter", "sort"), ignored=("page", "include", "fields", "choices"))
@@ -20,7 +21,7 @@ def list_name(query: Query, resource: Resource, scope: RelatedScope | None = Non
     relation = None if scope is None else (scope.parent.type, scope.relationship.name)
     if call is not None:
         relation = (call.function.route_path, ",".join(call.names))
-    sort = [(key.path, key.is_descending) for key in query.sort]
+    sort = [(key.path, key.is_descending, *[COUNT] * key.is_count) for key in query.sort]
     others = QUERY.others(query)
     return repr((resource.type, relation, sort, [_without_values(node) for node in query.filter], *others))
 
@@ -30,6 +31,8 @@ def _without_values(node: FilterNode) -> tuple[object, ...]:
     match node:
         case FieldFilter():
             return node.name, node.op, node.field, node.is_text
+        case CountFilter():
+            return node.name, COUNT, node.test.op, node.test.is_text, [_without_values(item) for item in node.items]
         case RelationFilter():
             return node.name, node.op, [_without_values(item) for item in node.items]
         case FilterGroup():

@@ -16,7 +16,7 @@ import msgspec
 from querybuild.cursors import Cursor, decode_cursor, mark_of
 from querybuild.declarations.json_texts import JsonFault, has_all_names, load_json, load_unchecked
 from querybuild.declarations.values import ValueFault
-from querybuild.filters import GROUPS, RELATION_OPERATORS
+from querybuild.filters import COMPARISON_MEMBERS, COUNT, COUNT_MEMBERS, GROUPS, RELATION_OPERATORS
 from querybuild.parse import INCLUDE_FILTER, decoded, is_ignored
 from querybuild.planning.conditions import NULL_TEXT
 from querybuild.planning.page_values import PageValues, Values, page_values
@@ -171,6 +171,8 @@ def _tree_form(tree: Any, vals: list[Any], names: list[int]) -> Hashable:
             raise _NoForm
         return op, _tree_form(content, vals, names)
     name, op = tree.get("name"), tree.get("op")
+    if op == COUNT:
+        return _count_form(tree, vals, names)
     if len(tree) != len(("name", "op", "val")) or not isinstance(name, str) or not isinstance(op, str):
         raise _NoForm
     if "val" not in tree:
@@ -183,6 +185,19 @@ def _tree_form(tree: Any, vals: list[Any], names: list[int]) -> Hashable:
         return name, op, _tree_form(val, vals, names)
     vals.append(val)
     return name, op, val is None
+
+
+def _count_form(tree: dict[str, Any], vals: list[Any], names: list[int]) -> Hashable:
+    test = tree.get("val")
+    if not (tree.keys() <= COUNT_MEMBERS and isinstance(test, dict) and test.keys() == COMPARISON_MEMBERS):
+        raise _NoForm
+    names.append(len(test))
+    vals.append(test["val"])
+    name, op, val = tree.get("name"), test["op"], test["val"]
+    if not isinstance(name, str) or not isinstance(op, str):
+        raise _NoForm
+    of = _tree_form(tree["of"], vals, names) if "of" in tree else None
+    return name, COUNT, op, val is None, "of" in tree, of
 
 
 def form_of(planned: PlannedRead) -> PlannedRead:

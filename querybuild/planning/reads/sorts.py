@@ -62,7 +62,7 @@ class SortPlanner:
     def _order_keys(self, key: SortKey, resource: Resource, alias: str) -> Sequence[OrderKey]:
         """Plan a sort key: the column at the end of its path, or the columns of an id. Each step is a LEFT JOIN, except
         the step to an id whose key is in the row itself."""
-        names = self._sort_path(key, resource)
+        names = key.path.split(".") if key.is_count else self._sort_path(key, resource)
         if len(names) - 1 > self.limits.max_filter_depth:
             self._refuse_depth(key)
             return ()
@@ -88,8 +88,20 @@ class SortPlanner:
                 return ()
             alias = self._join(path, resource, alias, relationship).alias
             resource = self.catalog.target(relationship)
+        if key.is_count:
+            return self._count_key(key, names[-1], resource, alias)
         columns = self._sort_columns(key, names[-1], resource, alias)
         return [OrderKey(column, key.is_descending, is_nullable or column.attribute.nullable) for column in columns]
+
+    def _count_key(self, key: SortKey, name: str, resource: Resource, alias: str) -> Sequence[OrderKey]:
+        """Return the key for the number of related rows. It is 0 if the row itself is not there."""
+        relationship = resource.relationship(name)
+        if relationship is None or not (relationship.filterable and relationship.is_to_many):
+            known = [one.name for one in resource.relationships if one.filterable and one.is_to_many]
+            what = f"{quoted(name)} is no to-many relationship of {resource.type}, whose resources could be counted."
+            self._refuse(key, f"{what}{nearest(name, known)} There are: {listed(known)}.")
+            return ()
+        return [OrderKey(self.conditions.counted(relationship, resource, alias), key.is_descending, False)]
 
     def _sort_columns(self, key: SortKey, name: str, resource: Resource, alias: str) -> Sequence[ColumnRef]:
         """Return the columns of the last name of a path: that of an attribute, or those of an id. name: the last

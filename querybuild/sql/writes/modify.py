@@ -20,18 +20,17 @@ from querybuild.planning.plan import Condition, Node, Rows, node_of
 from querybuild.planning.rowsets import with_alias
 from querybuild.planning.writes.write_plan import Assignment, Implied, LockStrength, RowConflict, WritePlan
 from querybuild.shortcuts import Knows
+from querybuild.sql.arrays import is_of_json, typed_json
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import (
     are_met,
     columns,
     decides_again,
-    is_of_json,
     is_writable,
     of_visible,
     one_of,
     one_of_writable,
     table,
-    typed_json,
 )
 from querybuild.sql.keys import columns_of, is_key, key_is_not_null, key_parts, shown_key
 from querybuild.sql.statement import Statement

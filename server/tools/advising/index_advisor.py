@@ -240,6 +240,10 @@ def _rule_indexes(catalog: Catalog, resource: Resource) -> Iterator[Wanted]:
             source = target
 
 
+_INNER = {"any": "val", "has": "val", "count": "of"}
+"""Operator -> the member with a filter on related rows."""
+
+
 def rule_paths(node: object, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Yield the names that lead to each comparison in the filter of a rule.
 
@@ -251,7 +255,7 @@ def rule_paths(node: object, before: tuple[str, ...] = ()) -> Iterator[tuple[str
             yield from rule_paths(item, before)
     elif isinstance(node, Mapping) and "name" in node:
         path = (*before, *str(node["name"]).split("."))
-        inner = node.get("val") if node.get("op") in ("any", "has") else None
+        inner = node.get(_INNER.get(str(node.get("op")), ""))
         found = list(rule_paths(inner, path)) if inner else []
         yield from found or [path]
     elif isinstance(node, Mapping):

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, assert_never
 
 from querybuild.declarations.access import Claim, Now, Subject
-from querybuild.query import FieldFilter, FilterGroup, FilterNode, RelationFilter
+from querybuild.query import CountFilter, FieldFilter, FilterGroup, FilterNode, RelationFilter
 
 SHOWN_CHARACTERS = 200
 """Longer values are cut."""
@@ -28,6 +28,9 @@ def filter_text(node: FilterNode) -> str:
             return f"{name} {op} {value_text(val)}"
         case FieldFilter(name=name, op=op, field=field):
             return f"{name} {op} the field {field}"
+        case CountFilter(name=name, test=test, items=items):
+            matching = f" with ({filters_text(items)})" if items else ""
+            return f"count of {name}{matching} {test.op} {value_text(test.val)}"
         case RelationFilter(name=name, op=op, items=()):
             return f"{name} {op} a related row"
         case RelationFilter(name=name, op=op, items=items):

@@ -72,7 +72,8 @@ def _choice_text(choice: IncludeChoice) -> str:
 
 
 def _sort_text(keys: Sequence[SortKey]) -> str:
-    return ", ".join(("-" if key.is_descending else "") + key.path for key in keys)
+    paths = [f"count({key.path})" if key.is_count else key.path for key in keys]
+    return ", ".join(["-" * key.is_descending + path for key, path in zip(keys, paths, strict=True)])
 
 
 def _page_text(page: Page) -> str:
@@ -196,6 +197,10 @@ def condition_text(condition: Condition) -> str:
 def _column_text(column: ColumnRef) -> str:
     # The parts of an id all have its name. The id itself has no column then.
     attribute = column.attribute
+    if column.is_count and column.rows is not None:
+        inner = " and ".join(map(condition_text, column.rows.all_conditions))
+        counted = f"the number of {_rows_name(column.rows)} with {_attached_text(column.rows)}"
+        return f"{counted} and {inner}" if inner else counted
     return f"{column.alias}.{attribute.column or attribute.name}"
 
 

@@ -176,7 +176,7 @@ ATTRIBUTES: list[tuple[Attribute, str]] = [
     (Attribute("a", TEXT, operators=(CUSTOM, CUSTOM)), "the operator “near” is declared twice"),
     (
         Attribute("a", TEXT, operators=(Operator("any", read=CUSTOM.read, criterion=CUSTOM.criterion),)),
-        "`any` and `has` are operators of relationships",
+        "`any`, `has` and `count` are operators of relationships",
     ),
 ]
 

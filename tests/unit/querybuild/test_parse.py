@@ -22,6 +22,8 @@ from querybuild.parse import parse, split_pairs
 from querybuild.query import FieldFilter, Page, SortKey, Source
 from tests.planning import LIMITS, limits, parsed, refused
 
+SIMPLE = "A simple filter is filter[field], filter[field][operator] or filter[relationship][count][operator]."
+
 
 @pytest.mark.parametrize(
     ("query_string", "pairs"),
@@ -253,12 +255,12 @@ def test_filters(query_string: str, nodes: tuple[FieldFilter, ...]) -> None:
         ("fields=a", FieldsError, "fields", "A sparse fieldset is fields[type]=name,name."),
         ("fields[a][b]=c", FieldsError, "fields[a][b]", "A sparse fieldset is fields[type]=name,name."),
         ("fields[a]=x&fields[a]=y", FieldsError, "fields[a]", "It occurs more than once."),
-        ("filter[]=a", FilterError, "filter[]", "A simple filter is filter[field] or filter[field][operator]."),
+        ("filter[]=a", FilterError, "filter[]", SIMPLE),
         (
             "filter[a][b][c]=a",
             FilterError,
             "filter[a][b][c]",
-            "A simple filter is filter[field] or filter[field][operator].",
+            SIMPLE,
         ),
         ("filter[a]=%00", FilterError, "filter[a]", "The value contains U+0000, which PostgreSQL cannot store."),
         ("filter[[a]]=1", ParameterError, "filter[[a]]", "The brackets of this parameter are malformed."),
