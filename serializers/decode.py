@@ -164,8 +164,7 @@ class Decoder:
     def is_partial(self, value: dict[str, Any], pointer: str) -> bool:
         """Return whether linkage is only a part of all, as a read has shown it. Then add an error: written back, it
         would remove the links that were not shown."""
-        meta = value.get("meta")
-        if not isinstance(meta, dict) or meta.get("partial") is not True:
+        if not _has_partial(value):
             return False
         detail = (
             "This linkage was read in part, and the write would remove the links that were not shown. Read all of it "
@@ -251,6 +250,11 @@ class Decoder:
 
 
 def _is_unchanged(value: Any) -> bool:
-    """Whether a relationship has links or `meta`, and no `data`, as in responses. A client that sends back a resource
-    as it was read does not want to change such a relationship."""
-    return isinstance(value, dict) and "data" not in value and ("links" in value or "meta" in value)
+    """Whether a relationship has links and no `data`, as in responses, or shows none of its links. A client that sends
+    back a resource as it was read does not want to change such a relationship."""
+    return isinstance(value, dict) and "data" not in value and ("links" in value or _has_partial(value))
+
+
+def _has_partial(value: dict[str, Any]) -> bool:
+    meta = value.get("meta")
+    return isinstance(meta, dict) and meta.get("partial") is True

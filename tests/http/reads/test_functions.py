@@ -11,6 +11,7 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from tornado.ioloop import IOLoop
 
+from server.routes import ON_MANY
 from server.schema.live_schema import read_live_schema
 from server.startup.access_table import access_rows, closed_types
 from tests.conftest import on_server
@@ -306,8 +307,7 @@ async def test_what_is_refused(films: Api) -> None:
         (
             *("films-since?arg_since=1990&since=1", 400, "invalid_parameter", "since"),
             "There is no parameter “since”. Did you mean “arg_since”? "
-            "This route accepts arg_limit, arg_since, fields, filter, include, includeFilter, includePage, "
-            "includeSort, page, sort.",
+            f"This route accepts {', '.join(sorted({'arg_limit', 'arg_since', *ON_MANY}))}.",
         ),
         (
             *("mood-of?arg_mood=calm&mood=calm", 400, "invalid_parameter", "mood"),

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from server.routes import ON_MANY, ON_ONE
 from tests import catalog
 from tests.http.conftest import MEDIA_TYPE, Answer, Api, Serve
 from tests.http.expected import PATHS, error, target
@@ -24,6 +25,9 @@ ALLOW = [
 ]
 READABLE = ["/", "/-/live", "/-/ready", "/users", "/users?page[size]=2&include=group", "/users/1", "/photos/1"]
 FAILING = ["/nothing", "/users/99", "/users?foo=1", "/users?sort=x", "/users/1?page[size]=1"]
+
+ONE, MANY = ", ".join(sorted(ON_ONE)), ", ".join(sorted(ON_MANY))
+"""The parameters of a resource, and those of a list."""
 
 
 def same_headers(answer: Answer) -> dict[str, str]:
@@ -77,7 +81,7 @@ async def test_an_invalid_request_id_is_replaced(reader: Api, given: str) -> Non
 async def test_ids_of_errors(reader: Api) -> None:
     """The id of the request, a dot and the number of the error; the whole document."""
     answer = await reader.get("/users/1?foo=1&sort=age", **{"X-Request-Id": "my.id"})
-    known = "This route accepts fields, include."
+    known = f"This route accepts {ONE}."
     assert (answer.status, answer.document) == (
         400,
         {
@@ -298,21 +302,20 @@ async def test_the_same_route(reader: Api, path: str, same: str) -> None:
 @pytest.mark.parametrize(
     ("path", "name", "detail"),
     [
-        ("/users", "foo", "There is no parameter “foo”. This route accepts fields, filter, include, page, sort."),
+        ("/users", "foo", f"There is no parameter “foo”. This route accepts {MANY}."),
         (
             "/users",
             "filters",
-            "There is no parameter “filters”. Did you mean “filter”? "
-            "This route accepts fields, filter, include, page, sort.",
+            f"There is no parameter “filters”. Did you mean “filter”? This route accepts {MANY}.",
         ),
-        ("/users", "q", "There is no parameter “q”. This route accepts fields, filter, include, page, sort."),
+        ("/users", "q", f"There is no parameter “q”. This route accepts {MANY}."),
         (
             "/users/1",
             "includes",
-            "There is no parameter “includes”. Did you mean “include”? This route accepts fields, include.",
+            f"There is no parameter “includes”. Did you mean “include”? This route accepts {ONE}.",
         ),
         ("/", "foo", "There is no parameter “foo”. This route has no parameters."),
-        ("/computers/1/owner", "foo", "There is no parameter “foo”. This route accepts fields, include."),
+        ("/computers/1/owner", "foo", f"There is no parameter “foo”. This route accepts {ONE}."),
         # known, but not accepted there
         ("/users/1", "filter", "This route does not accept “filter”."),
         ("/users/1", "filter[age]", "This route does not accept “filter”."),
