@@ -7,43 +7,37 @@ It must not know: SQL text, rows, HTTP. Writes are planned in `changes.py`.
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Any
 
 import msgspec
 
-from querybuild.cursors import decode_cursor, mark_of
+from querybuild.cursors import mark_of
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.function import Call, Returned
 from querybuild.declarations.resource import Attribute, Relationship, Resource, own_key_of, referring_key
-from querybuild.declarations.values import ValueFault
-from querybuild.errors import ApiError, FieldsError, IncludeError, PageError, listed, nearest, quoted
+from querybuild.errors import ApiError, FieldsError, IncludeError, listed, nearest, quoted
 from querybuild.filters import SentFilter, sent_filters, vals_of
 from querybuild.planning.conditions import ConditionPlanner
 from querybuild.planning.context import Context
 from querybuild.planning.filter_values import ReadValue
-from querybuild.planning.page_values import WHOLE, PageValues, Values, page_values
+from querybuild.planning.page_values import WHOLE, PageValues, Values
 from querybuild.planning.plan import (
     FIRST_ALIAS,
-    LIMIT,
-    OFFSET,
     Branch,
     IdIs,
     Included,
-    KeysetPosition,
     Node,
-    OrderKey,
     ReadPlan,
     RelatedScope,
     Rows,
-    Slot,
     node_of,
 )
 from querybuild.planning.reads.choices import NOTHING_CHOSEN, ChoicePlanner, Path, PlannedChoice
 from querybuild.planning.reads.counting import NO_REFERENCES, References, counted_by
 from querybuild.planning.reads.fetching import chosen_fetch, included_fetch, linkage_fetch, united
 from querybuild.planning.reads.list_names import list_name
-from querybuild.planning.reads.sorts import SortPlanner, has_cursor
+from querybuild.planning.reads.pages import PagePlanner
+from querybuild.planning.reads.sorts import SortPlanner
 from querybuild.planning.reads.stream_plan import can_be_streamed
 from querybuild.planning.rows import MAX_COLUMNS, joined_width
 from querybuild.planning.rowsets import open_key_rows, open_owners, open_related, rows_with_alias, with_conditions
@@ -201,12 +195,6 @@ def _included(query: Query, shows_resources: bool | None) -> Included:
     return "identified" if shows_resources else "related"
 
 
-def _rows_read(page: Page) -> int:
-    """Return the LIMIT of a page. Without an exact total, and with cursors, one row more is read. It shows whether
-    there is a next page."""
-    return page.size + (page.total != "exact" or page.family == "cursor")
-
-
 class _ReadPlanner:
     """Plans one read."""
 
@@ -219,8 +207,6 @@ class _ReadPlanner:
         self.sorts = SortPlanner(catalog, limits, errors, self.conditions)
         self._choices = NOTHING_CHOSEN
         self._joined_count = 0
-        self.cursor_parent: str | None = None
-        self.cursor_values: Values = ()
 
     def related(self, query: Query, scope: RelatedScope, *, shows_resources: bool | None = None) -> PlannedRead:
         """Plan the related rows of the resource that the path names. shows_resources: for linkage, whether the
@@ -250,10 +236,11 @@ class _ReadPlanner:
     ) -> PlannedRead:
         """Plan a page of a collection or of a to-many. shows_resources: as for `related`."""
         page = self._page(query.page)
+        pages = PagePlanner(page, self.limits, self.errors)
         has_cursors = page.family == "cursor"
         name = list_name(query, resource, scope, call) if has_cursors else ""
         mark = mark_of(name, vals_of(query.filter)) if name else ""
-        rows = self.rows(query, page, resource, mark)
+        rows = self.rows(query, pages, resource, mark)
         if call is not None:
             returned = Returned(rows.alias, resource.id.key, call)
             rows = msgspec.structs.replace(rows, conditions=(*rows.conditions, returned))
@@ -266,7 +253,7 @@ class _ReadPlanner:
             scope=scope,
             has_cursors=has_cursors,
             has_far_offset=rows.offset is not None and page.offset >= FAR_OFFSET,
-            usual_limit=_rows_read(page) if page.size == self.limits.page_size else None,
+            usual_limit=pages.rows_read if page.size == self.limits.page_size else None,
             counted_by=counted_by(rows, references),
         )
         if not page.size and can_be_streamed(plan):
@@ -274,10 +261,10 @@ class _ReadPlanner:
         return self.planned(
             plan,
             msgspec.structs.replace(query, page=page),
-            page_values=page_values(self._limit(page), page.offset, self.cursor_values),
+            page_values=pages.values,
             list_name=name,
             cursor_mark=mark,
-            cursor_parent=self.cursor_parent,
+            cursor_parent=pages.cursor_parent,
         )
 
     def planned(self, plan: ReadPlan, query: Query, **facts: Any) -> PlannedRead:
@@ -295,20 +282,13 @@ class _ReadPlanner:
             **facts,
         )
 
-    def rows(self, query: Query, page: Page, resource: Resource, mark: str) -> Rows:
+    def rows(self, query: Query, pages: PagePlanner, resource: Resource, mark: str) -> Rows:
         """Plan the primary rows of a page. mark: that of the list, for its cursors."""
         rows = self.conditions.open(resource)
         conditions = self.conditions.plan(query.filter, resource, rows.alias)
         order = self.sorts.order(query.sort, resource, rows.alias)
-        if page.is_before:
-            order = tuple(msgspec.structs.replace(key, is_backwards=True) for key in order)
-        keyset = self.keyset(page, order, mark)
-        limit = None if self._limit(page) is None else LIMIT
-        offset = OFFSET if page.size and page.offset else None
         joins = tuple(self.sorts.joins.values())
-        return msgspec.structs.replace(
-            rows, conditions=conditions, joins=joins, order=order, keyset=keyset, limit=limit, offset=offset
-        )
+        return pages.placed(msgspec.structs.replace(rows, conditions=conditions, joins=joins), order, mark)
 
     def _page(self, page: Page) -> Page:
         """Return the page. If rows may be hidden, its total is exact, because an estimate counts them."""
@@ -327,35 +307,6 @@ class _ReadPlanner:
         is_single = shows_resources is None and is_single
         node = self.root(query, rows, (), is_joining=is_joining, is_single=is_single)
         return node_of(rows) if shows_resources is False else node
-
-    def keyset(self, page: Page, keys: tuple[OrderKey, ...], mark: str) -> KeysetPosition | None:
-        """Return the position of the cursor, or None without a valid cursor."""
-        for key in keys if page.family == "cursor" else ():
-            if not has_cursor(key):
-                detail = (
-                    f"A list that is sorted by {quoted(key.column.attribute.name)} has no cursors: use page[number]."
-                )
-                self.errors.append(PageError(detail, parameter=page.cursor_parameter))
-        if not page.cursor:
-            return None
-        try:
-            cursor = decode_cursor(page.cursor)
-            cursor.check(mark, len(keys))
-        except ValueFault as error:
-            self.errors.append(
-                PageError(f"Expected {error}, not {quoted(page.cursor)}.", parameter=page.cursor_parameter)
-            )
-            return None
-        self.cursor_parent, self.cursor_values = cursor.parent, cursor.known
-        indexes = count()
-        slots = tuple([None if value is None else Slot("cursor", next(indexes)) for value in cursor.values])
-        return KeysetPosition(keys, slots, cursor.is_cut if any(cursor.is_cut) else ())
-
-    def _limit(self, page: Page) -> int | None:
-        """Return how many rows are read, or None for all. One row more than are allowed without pages is an error."""
-        if page.size:
-            return _rows_read(page)
-        return self.limits.unpaginated + 1 if isinstance(self.limits.unpaginated, int) else None
 
     def root(
         self, query: Query, rows: Rows, written: tuple[str, ...], *, is_joining: bool, is_single: bool = False
