@@ -108,6 +108,10 @@ class PageError(ParameterError):
     """A page parameter is invalid."""
 
 
+class GroupError(ParameterError):
+    """Groups, or a number of them, cannot be computed so."""
+
+
 class FilterError(ParameterError):
     """A filter is invalid."""
 

@@ -119,10 +119,11 @@ class FilterReader:
         if not self.has_room(""):
             return ()
         source = Source(parameter)
-        test = FieldFilter(name, op, text, None, True, source, self._next_index())
+        test = FieldFilter(name, op, text, None, True, source, self.next_index())
         return (CountFilter(name, test, (), source) if is_count else test,)
 
-    def _next_index(self) -> int:
+    def next_index(self) -> int:
+        """Count a value of the request, and return its index."""
         self._value_count += 1
         return self._value_count - 1
 
@@ -208,7 +209,7 @@ class FilterReader:
         source = self._source(path)
         if op in RELATION_OPERATORS:
             return self.relation(name, op, value, source, depth)
-        index = self._next_index() if field is None else 0
+        index = self.next_index() if field is None else 0
         return FieldFilter(name, op, value.get("val"), field, False, source, index)
 
     def count(self, value: dict[str, Any], path: str, depth: int) -> CountFilter | None:
@@ -224,7 +225,7 @@ class FilterReader:
         else:
             source = self._source(path)
             own = self._source(f"{path}.val".lstrip("."))
-            compared = FieldFilter(name, test["op"], test["val"], None, False, own, self._next_index())
+            compared = FieldFilter(name, test["op"], test["val"], None, False, own, self.next_index())
             items = self.items(value["of"], f"{path}.of".lstrip("."), depth + 1) if "of" in value else ()
             return CountFilter(name, compared, items, source)
         return None

@@ -24,13 +24,14 @@ from querybuild.errors import (
     quoted,
 )
 from querybuild.filters import COUNT, FilterReader
+from querybuild.groups import GROUPING, Parameter, parse_groups
 from querybuild.query import FilterNode, IncludeChoice, Limits, OnConflict, Page, Query, SortKey
 
 ON_CONFLICT = "onConflict"
 INCLUDE_FILTER, INCLUDE_SORT, INCLUDE_PAGE = CHOICES = ("includeFilter", "includeSort", "includePage")
 """The parameters that choose what is included. The first key of each is an include path."""
 
-FAMILIES = ("filter", "sort", "page", "include", *CHOICES, "fields", ON_CONFLICT)
+FAMILIES = ("filter", "sort", "page", "include", *CHOICES, "fields", *GROUPING, ON_CONFLICT)
 _BY_SMALL_LETTERS = {family.lower(): family for family in FAMILIES}
 PAGE_KEYS = ("size", "number", "limit", "offset", "after", "before", "total")
 INCLUDED_PAGE_KEYS, INCLUDED_TOTALS = ("size", "total"), ("exact", "none")
@@ -116,14 +117,32 @@ def parse(pairs: tuple[tuple[str, str], ...], accepts: frozenset[str], limits: L
     # Its value is read with the document (`parse_on_conflict`).
     _single(families[ON_CONFLICT], ParameterError, errors)
     reader = FilterReader(limits, errors)
-    return Query(
+    query = Query(
         filter=tuple([one for sent in families["filter"] for one in _filter(sent, reader)]),
         sort=_sort(_single(families["sort"], SortError, errors), errors),
         page=_page(families["page"], limits, errors),
         include=_include(_single(families["include"], IncludeError, errors), errors),
         fields=_fields(families["fields"], errors),
+        groups=parse_groups(families, reader),
         choices=_choices(families, reader),
     )
+    if query.groups is not None:
+        errors.extend(_beside_groups(families))
+        errors.extend(_page_of_groups_faults(query.page, limits))
+    return query
+
+
+def _beside_groups(families: dict[str, Parameters]) -> Iterator[ApiError]:
+    """Yield errors for parameters that say how resources are shown, beside those of groups."""
+    for family in ("include", *CHOICES, "fields"):
+        for name, _, _ in families[family]:
+            yield ParameterError(f"Groups show no resources, so they have no {quoted(family)}.", parameter=name)
+
+
+def _page_of_groups_faults(page: Page, limits: Limits) -> Iterator[ApiError]:
+    parameter = "page[limit]" if page.family == "offset" else "page[size]"
+    if page.size == 0 or page.size > limits.max_groups:
+        yield PageError(f"A page has 1 to {limits.max_groups} groups.", parameter=parameter)
 
 
 def parse_on_conflict(pairs: tuple[tuple[str, str], ...], errors: list[ApiError]) -> OnConflict | None:
@@ -148,9 +167,6 @@ def conflict_names(text: str) -> tuple[str, ...] | None:
     names = tuple(text.split(","))
     return names if all(names) and len(set(names)) == len(names) else None
 
-
-Parameter = tuple[str, tuple[str, ...], str]
-"""A parameter: its name as sent, the keys in its brackets, its value."""
 
 Parameters = list[Parameter]
 """The parameters of one family."""

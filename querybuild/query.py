@@ -14,7 +14,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The settings for parsing and planning.
 
     page_size, max_page_size: rows. unpaginated: whether page[size]=0 is allowed; a number is its maximum of rows.
-    has_row_security: whether policies of PostgreSQL may hide rows.
+    has_row_security: whether policies of PostgreSQL may hide rows. time_zones: the names that PostgreSQL knows, empty
+    if they were not read.
     """
 
     page_size: int
@@ -31,7 +32,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_json_depth: int
     max_json_values: int
     max_bulk_rows: int
+    max_groups: int
     has_row_security: bool = False
+    time_zones: frozenset[str] = frozenset()
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -125,9 +128,44 @@ class IncludeChoice(msgspec.Struct, frozen=True, kw_only=True):
     parameters: tuple[str, ...] = ()
 
 
+PERIODS = ("year", "month", "day", "hour")
+AGGREGATES = ("count", "sum", "avg", "min", "max")
+"""The functions of keys of groups, and those of their numbers."""
+
+
+class GroupKey(msgspec.Struct, frozen=True):
+    """A key of groups. name: as sent. path: of the attribute. period: what its dates are cut to, "" for the value."""
+
+    name: str
+    path: str
+    period: str = ""
+
+
+class Aggregate(msgspec.Struct, frozen=True):
+    """A number of each group. function: one of AGGREGATES. path: of the attribute, "" to count resources. parameter: as
+    sent."""
+
+    name: str
+    function: str
+    path: str
+    is_distinct: bool
+    parameter: str
+
+
+class GroupQuery(msgspec.Struct, frozen=True):
+    """The groups that a request asks for. time_zone: None for UTC. zone_index: its index among the values of the
+    request."""
+
+    by: tuple[GroupKey, ...]
+    aggregates: tuple[Aggregate, ...]
+    filter: tuple[FilterNode, ...] = ()
+    time_zone: str | None = None
+    zone_index: int = 0
+
+
 class Query(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed query string. include: None if the parameter is absent. fields: type -> names, as sent. choices: one for
-    each include path, in the order in which they were sent."""
+    each include path, in the order in which they were sent. groups: None for the resources themselves."""
 
     filter: tuple[FilterNode, ...]
     sort: tuple[SortKey, ...]
@@ -135,6 +173,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     include: tuple[tuple[str, ...], ...] | None
     fields: dict[str, tuple[str, ...]]
     choices: tuple[IncludeChoice, ...] = ()
+    groups: GroupQuery | None = None
 
 
 class Lid(msgspec.Struct, frozen=True):

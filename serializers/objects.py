@@ -63,7 +63,7 @@ class LinksDocument(msgspec.Struct):
 class Meta(msgspec.Struct, omit_defaults=True):
     """The `meta` of a document. message: what a write has done. partial: whether the document shows linkage of which a
     filter has chosen a part. count: the number of resources in this page. total: the
-    number of all that match."""
+    number of all that match. groups: the groups of a list."""
 
     message: str | None = None
     partial: bool = False
@@ -71,3 +71,4 @@ class Meta(msgspec.Struct, omit_defaults=True):
     total: int | None = None
     totalPages: int | None = None
     totalEstimated: bool = False
+    groups: msgspec.Raw | None = None

@@ -73,7 +73,8 @@ class Engine:
             has_docs=settings.docs_page,
         )
         self.base_url = settings.path_prefix if settings.public_url is None else settings.public_url
-        self.limits = msgspec.convert(settings, Limits, from_attributes=True)
+        limits = msgspec.convert(settings, Limits, from_attributes=True)
+        self.limits = msgspec.structs.replace(limits, time_zones=schema.time_zones)
         bounds = (settings.statement_cache_entries, settings.statement_cache_bytes // CACHES)
         make_cache: Callable[[], BoundedCache[Any]] = lambda: BoundedCache(*bounds)  # noqa: E731
         self.statements = Statements(make_cache)

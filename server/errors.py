@@ -309,6 +309,7 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     query_errors.SortError: ErrorRow(400, "invalid_sort", "Invalid Sort"),
     query_errors.FieldsError: ErrorRow(400, "invalid_fields", "Invalid Sparse Fieldset"),
     query_errors.PageError: ErrorRow(400, "invalid_page", "Invalid Page"),
+    query_errors.GroupError: ErrorRow(400, "invalid_groups", "Invalid Groups"),
     query_errors.FilterError: ErrorRow(400, "invalid_filter", "Invalid Filter"),
     ValueRefused: ErrorRow(400, "value_refused", "Value Refused"),
     TooManyIncluded: ErrorRow(400, "too_many_included", "Too Many Included Resources"),

@@ -19,6 +19,7 @@ from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.function import Function
 from querybuild.declarations.resource import Relationship, Resource
 from querybuild.errors import nearest, quoted
+from querybuild.groups import GROUPING
 from querybuild.parse import CHOICES, ON_CONFLICT
 from server.errors import RouteNotFound
 from server.http.negotiation import ANY, ATOMIC_OPERATIONS, JSON_API, MediaType
@@ -30,7 +31,8 @@ NO_PARAMETERS: frozenset[str] = frozenset()
 ON_ONE = frozenset({"include", *CHOICES, "fields"})
 ON_CREATE = ON_ONE | {ON_CONFLICT}
 ON_WRITTEN_LINKAGE = ON_ONE | {"page"}
-ON_MANY = ON_ONE | {"filter", "sort", "page"}
+ON_LINKAGE = ON_ONE | {"filter", "sort", "page"}
+ON_MANY = ON_LINKAGE | {*GROUPING}
 OF_VERSION = frozenset({"If-Match"})
 MAY_EXIST = frozenset({"If-None-Match"})
 
@@ -117,7 +119,7 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
         Method("DELETE", is_to_many=False, writes=("delete",), preconditions=OF_VERSION),
     ),
     Shape.RELATIONSHIP: (
-        Method("GET", ON_MANY, needs="read", is_to_many=True),
+        Method("GET", ON_LINKAGE, needs="read", is_to_many=True),
         Method("GET", ON_ONE, needs="read", is_to_many=False),
         Method("POST", body=JSON_API, is_to_many=True, writes=("add",), preconditions=OF_VERSION),
         Method("PATCH", ON_WRITTEN_LINKAGE, JSON_API, is_to_many=True, writes=("replace",), preconditions=OF_VERSION),
@@ -128,7 +130,7 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
     Shape.FUNCTION: (
         Method("GET", ON_MANY, needs="GET", is_to_many=True),
         Method("GET", needs="GET", is_to_many=False),
-        Method("POST", ON_MANY, JSON_API, needs="POST", is_to_many=True),
+        Method("POST", ON_LINKAGE, JSON_API, needs="POST", is_to_many=True),
         Method("POST", body=JSON_API, needs="POST", is_to_many=False),
     ),
     # The declaration of a custom route is its class, which has the methods.

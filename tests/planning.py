@@ -36,6 +36,7 @@ LIMITS = Limits(
     max_includes=20,
     max_included=100_000,
     max_included_page=1000,
+    max_groups=1000,
     max_filter_depth=10,
     max_filter_nodes=100,
     max_list_values=1000,

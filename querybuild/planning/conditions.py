@@ -28,7 +28,7 @@ from querybuild.errors import ApiError, listed, nearest, quoted, shortened
 from querybuild.filters import fault
 from querybuild.planning.context import Context
 from querybuild.planning.filter_values import ReadValue, custom_reader, value_reader
-from querybuild.planning.plan import AmongFirst, ColumnRef, Condition, CustomTest, Exists, Logic, Rows, Slot, Test
+from querybuild.planning.row_plan import AmongFirst, ColumnRef, Condition, CustomTest, Exists, Logic, Rows, Slot, Test
 from querybuild.planning.rowsets import may_lack, open_related, open_rows, with_conditions
 from querybuild.query import CountFilter, FieldFilter, FilterGroup, FilterNode, Limits, RelationFilter
 

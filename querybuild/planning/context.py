@@ -16,8 +16,8 @@ from querybuild.declarations.attributes import NO_CHECKS, Check, Checks, checks_
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Attribute, Link, Resource, ToOne
 from querybuild.errors import Forbidden, MethodForbidden, Unauthenticated, listed, not_allowed, quoted
-from querybuild.planning.plan import Condition
 from querybuild.planning.reads.counting import NO_REFERENCES, References
+from querybuild.planning.row_plan import Condition
 from querybuild.principal import ANONYMOUS, Principal
 from querybuild.query import ChangeKind
 

@@ -24,7 +24,7 @@ from querybuild.errors import ApiError, shortened
 from querybuild.planning.conditions import ConditionPlanner
 from querybuild.planning.context import Context
 from querybuild.planning.filter_values import ReadValue
-from querybuild.planning.plan import Condition, CustomTest, Exists, Logic, Slot, Test
+from querybuild.planning.row_plan import Condition, CustomTest, Exists, Logic, Slot, Test
 from querybuild.planning.rowsets import ANY_ROW
 from querybuild.principal import Principal, claim_of
 from querybuild.query import FieldFilter, FilterNode, Limits

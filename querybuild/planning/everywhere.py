@@ -16,7 +16,7 @@ from querybuild.declarations.operators import EQUAL
 from querybuild.declarations.resource import Resource, link_of, own_key_of
 from querybuild.planning.context import AssignedField, LinkAccess
 from querybuild.planning.criteria import PrincipalRead, without_missing
-from querybuild.planning.plan import ColumnRef, Condition, Slot, Test
+from querybuild.planning.row_plan import ColumnRef, Condition, Slot, Test
 from querybuild.planning.rowsets import ANY_ROW
 
 _CRITERIA = ("read", "check_create", "check_update")

@@ -21,27 +21,19 @@ from querybuild.planning.conditions import ConditionPlanner
 from querybuild.planning.context import Context
 from querybuild.planning.filter_values import ReadValue
 from querybuild.planning.page_values import WHOLE, PageValues, Values
-from querybuild.planning.plan import (
-    FIRST_ALIAS,
-    Branch,
-    IdIs,
-    Included,
-    Node,
-    ReadPlan,
-    RelatedScope,
-    Rows,
-    node_of,
-)
+from querybuild.planning.plan import Branch, Included, Node, ReadPlan, node_of
 from querybuild.planning.reads.choices import NOTHING_CHOSEN, ChoicePlanner, Path, PlannedChoice
 from querybuild.planning.reads.counting import NO_REFERENCES, References, counted_by
 from querybuild.planning.reads.fetching import chosen_fetch, included_fetch, linkage_fetch, united
+from querybuild.planning.reads.grouping import GroupPlanner, group_vals
 from querybuild.planning.reads.list_names import list_name
 from querybuild.planning.reads.pages import PagePlanner
 from querybuild.planning.reads.sorts import SortPlanner
 from querybuild.planning.reads.stream_plan import can_be_streamed
+from querybuild.planning.row_plan import FIRST_ALIAS, IdIs, RelatedScope, Rows
 from querybuild.planning.rows import MAX_COLUMNS, joined_width
 from querybuild.planning.rowsets import open_key_rows, open_owners, open_related, rows_with_alias, with_conditions
-from querybuild.query import Limits, Page, Query
+from querybuild.query import GroupQuery, Limits, Page, Query
 
 LINK, PARENT = "t1", "p"
 """The aliases of a link table that is joined to related rows, and of the row that the path names."""
@@ -240,10 +232,9 @@ class _ReadPlanner:
         has_cursors = page.family == "cursor"
         name = list_name(query, resource, scope, call) if has_cursors else ""
         mark = mark_of(name, vals_of(query.filter)) if name else ""
-        rows = self.rows(query, pages, resource, mark)
-        if call is not None:
-            returned = Returned(rows.alias, resource.id.key, call)
-            rows = msgspec.structs.replace(rows, conditions=(*rows.conditions, returned))
+        if query.groups is not None:
+            return self._groups(query, query.groups, pages, resource, scope, call, name)
+        rows = self._called(self.rows(query, pages, resource, mark), call)
         is_joining = 0 < page.size <= MAX_JOINED_ROWS
         plan = ReadPlan(
             node=self._primary(query, rows, shows_resources=shows_resources, is_joining=is_joining),
@@ -258,9 +249,47 @@ class _ReadPlanner:
         )
         if not page.size and can_be_streamed(plan):
             plan = msgspec.structs.replace(plan, first_rows=self._first_rows())
+        return self._paged(plan, query, pages, name, mark)
+
+    def _called(self, rows: Rows, call: Call | None) -> Rows:
+        """Return those of the rows that a function returns."""
+        if call is None:
+            return rows
+        returned = Returned(rows.alias, rows.resource.id.key, call)
+        return msgspec.structs.replace(rows, conditions=(*rows.conditions, returned))
+
+    def _groups(
+        self,
+        query: Query,
+        groups: GroupQuery,
+        pages: PagePlanner,
+        resource: Resource,
+        scope: RelatedScope | None,
+        call: Call | None,
+        name: str,
+    ) -> PlannedRead:
+        """Plan a page of the groups of a list. name: that of the list, for cursors."""
+        mark = mark_of(name, group_vals(query, groups)) if name else ""
+        rows = self.conditions.open(resource)
+        conditions = self.conditions.plan(query.filter, resource, rows.alias)
+        rows = self._called(msgspec.structs.replace(rows, conditions=conditions), call)
+        planner = GroupPlanner(self.catalog, self.limits, self.errors, self.conditions)
+        found = planner.plan(groups, rows, scope)
+        found = pages.placed(found, planner.order(query.sort), mark)
+        plan = ReadPlan(
+            node=planner.node(found),
+            data="groups",
+            # The number of groups is only known when all are computed.
+            total="none" if pages.page.total == "none" else "exact",
+            scope=scope,
+            has_cursors=pages.page.family == "cursor",
+        )
+        return self._paged(plan, query, pages, name, mark)
+
+    def _paged(self, plan: ReadPlan, query: Query, pages: PagePlanner, name: str, mark: str) -> PlannedRead:
         return self.planned(
             plan,
-            msgspec.structs.replace(query, page=page),
+            msgspec.structs.replace(query, page=pages.page),
             page_values=pages.values,
             list_name=name,
             cursor_mark=mark,
@@ -270,7 +299,8 @@ class _ReadPlanner:
     def planned(self, plan: ReadPlan, query: Query, **facts: Any) -> PlannedRead:
         """Return the plan with all its values. facts: as in `PlannedRead`."""
         conditions, choices = self.conditions, self._choices
-        nodes = [*query.filter, *[node for choice in query.choices for node in choice.filter]]
+        grouped = () if query.groups is None else query.groups.filter
+        nodes = [*query.filter, *grouped, *[node for choice in query.choices for node in choice.filter]]
         return PlannedRead(
             plan,
             query.page,

@@ -24,7 +24,7 @@ from querybuild.declarations.resource import (
     referring_key,
 )
 from querybuild.planning.context import NO_CRITERIA, Context
-from querybuild.planning.plan import (
+from querybuild.planning.row_plan import (
     AmongFirst,
     ColumnRef,
     Condition,

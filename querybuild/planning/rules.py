@@ -50,8 +50,8 @@ from querybuild.planning.criteria import (
     without_missing,
 )
 from querybuild.planning.everywhere import RuleEverywhere, link_accesses
-from querybuild.planning.plan import Condition, Logic
 from querybuild.planning.reads.counting import Reference
+from querybuild.planning.row_plan import Condition, Logic
 from querybuild.principal import Principal
 from querybuild.query import FilterNode, Limits
 
@@ -68,6 +68,7 @@ LIMITS = Limits(
     max_includes=0,
     max_included=0,
     max_included_page=0,
+    max_groups=0,
     max_filter_depth=20,
     max_filter_nodes=1000,
     max_list_values=10_000,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pypika import Parameter
 
-from querybuild.planning.plan import Slot
+from querybuild.planning.row_plan import Slot
 
 
 class Binds:

@@ -13,7 +13,8 @@ from pypika.terms import Term
 
 from querybuild.declarations.keys import Key
 from querybuild.declarations.terms import Template, sql_of
-from querybuild.planning.plan import Branch, Choice, Node, Rows, Slot
+from querybuild.planning.plan import Branch, Choice, Node
+from querybuild.planning.row_plan import Rows, Slot
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import columns, from_rows, join, join_links, order, order_terms
 from querybuild.sql.keys import column, columns_of, compared_key, is_any_key, is_key, key_parameter, shown_key

@@ -12,7 +12,7 @@ from pypika.terms import Criterion, Term
 from querybuild.declarations.function import Call, Returned
 from querybuild.declarations.keys import Key
 from querybuild.declarations.terms import Template, escaped_braces, quote_ident, sql_of
-from querybuild.planning.plan import Slot
+from querybuild.planning.row_plan import Slot
 from querybuild.sql.binds import Binds
 from querybuild.sql.keys import columns_of, is_any_key, shown_key
 from querybuild.sql.statement import Statement

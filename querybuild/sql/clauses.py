@@ -22,7 +22,8 @@ from querybuild.declarations.operators import JSONB_CONTAINS
 from querybuild.declarations.resource import Attribute, Link, Resource, own_key_of
 from querybuild.declarations.terms import Template, as_text, as_texts, ordered, sql_of
 from querybuild.declarations.types import OPAQUE
-from querybuild.planning.plan import (
+from querybuild.planning.plan import Node
+from querybuild.planning.row_plan import (
     FIRST_ALIAS,
     AmongFirst,
     ColumnRef,
@@ -33,7 +34,6 @@ from querybuild.planning.plan import (
     InScope,
     LinkRows,
     Logic,
-    Node,
     OrderKey,
     RelatedScope,
     Rows,

@@ -15,7 +15,7 @@ from pypika.terms import Criterion, Term
 
 from querybuild.cursors import MAX_VALUE_CHARACTERS
 from querybuild.declarations.terms import Template, cast_from_text
-from querybuild.planning.plan import KeysetPosition, OrderKey, Rows
+from querybuild.planning.row_plan import KeysetPosition, OrderKey, Rows
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import all_of, if_visible, join, operand, table
 

@@ -21,8 +21,9 @@ from pypika.queries import QueryBuilder
 from pypika.terms import Term
 
 from querybuild.declarations.terms import Template
-from querybuild.planning.plan import Branch, Exists, Node, ReadPlan
+from querybuild.planning.plan import Branch, Node, ReadPlan
 from querybuild.planning.reads.fetching import is_one_of_several
+from querybuild.planning.row_plan import Exists
 from querybuild.planning.rows import MAX_COLUMNS, key_position, nodes, page_width, part_width, row_width
 from querybuild.sql.binds import Binds
 from querybuild.sql.branches import branch_columns, compile_branch, first_of_each, id_columns, near_key, related_rows
@@ -37,6 +38,7 @@ from querybuild.sql.clauses import (
     table,
     where,
 )
+from querybuild.sql.groups import grouped
 from querybuild.sql.keys import (
     columns_of,
     is_any_key,
@@ -199,6 +201,9 @@ def _primary_columns(plan: ReadPlan, binds: Binds) -> list[Term]:
 def _with_total(query: QueryBuilder, plan: ReadPlan, binds: Binds) -> QueryBuilder:
     if plan.total != "exact":
         return query
+    if plan.rows.grouping is not None and plan.rows.keyset is None:
+        # The groups are computed once.
+        return query.select(Template("COUNT(*) OVER ()"))
     return query.select(Template("{}", _counted(plan, binds)))
 
 
@@ -242,6 +247,9 @@ def _parent(plan: ReadPlan) -> Statement | None:
 def matching(plan: ReadPlan, binds: Binds) -> QueryBuilder:
     """Return FROM and WHERE of the primary rows."""
     rows = plan.node.rows
+    if rows.grouping is not None:
+        groups = grouped(rows.grouping, binds).as_(rows.alias)
+        return where(PostgreSQLQuery.from_(groups), rows, binds)
     query = PostgreSQLQuery.from_(table(rows.resource, rows.alias))
     for criterion in scope_criteria(plan.scope, binds) if plan.scope is not None else ():
         query = query.where(criterion)
@@ -262,6 +270,9 @@ def _page(plan: ReadPlan, binds: Binds) -> QueryBuilder:
         (SELECT "t0"."id" FROM "users" "t0" WHERE "t0"."age" IS NULL ORDER BY "t0"."age","t0"."id" LIMIT $3)))
     """
     rows, keyset = matching(plan, binds), plan.rows.keyset
+    if keyset is not None and plan.rows.grouping is not None:
+        after = rows_after(plan.rows, keyset, binds)
+        return rows.where(Template(" OR ".join(["({})"] * len(after)), *after))
     parts = [rows] if keyset is None else [rows.where(part) for part in rows_after(plan.rows, keyset, binds)]
     if len(parts) == 1 and not plan.finds_ids_first:
         return parts[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import force_setattr
 
-from querybuild.planning.plan import Slot
+from querybuild.planning.row_plan import Slot
 
 
 class Statement(msgspec.Struct, frozen=True):

@@ -19,8 +19,9 @@ from pypika.queries import QueryBuilder
 
 from querybuild.declarations.resource import Resource
 from querybuild.declarations.terms import Template, sql_of
-from querybuild.planning.plan import MAX_ROWS, Node, Rows
+from querybuild.planning.plan import Node
 from querybuild.planning.reads.stream_plan import StreamPart, StreamPlan
+from querybuild.planning.row_plan import MAX_ROWS, Rows
 from querybuild.sql.binds import Binds
 from querybuild.sql.branches import KEYS
 from querybuild.sql.clauses import from_rows, join, table

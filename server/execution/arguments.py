@@ -8,7 +8,7 @@ import msgspec
 
 from querybuild.planning.context import Context
 from querybuild.planning.page_values import WHOLE, PageValues, Values
-from querybuild.planning.plan import Slot
+from querybuild.planning.row_plan import Slot
 from querybuild.sql.statement import Statement
 from server.preparing.reads import PreparedRead
 

@@ -134,7 +134,7 @@ async def run_read(
                 raise PageError(detail, parameter=page.cursor_parameter)
         except (*REFUSED, *PARSED, UNSUPPORTED, COLLATIONS_DIFFER) as error:
             raise_refusal(error, read, sent.path)
-        if not rows and plan.scope is not None:
+        if plan.scope is not None and (not rows or plan.rows.grouping is not None):
             await check_parent(connection, read, sent)
         found: list[Sequence[Row]] = [rows]
         if plan.node.branches or plan.includes_primary:

@@ -20,6 +20,7 @@ from querybuild.planning.rows import Row
 from querybuild.query import Page
 from serializers.encode import Document, DocumentEncoder
 from serializers.errors import AnswerTooLarge
+from serializers.groups import encode_groups
 from serializers.links import cursor_links, page_count, page_links, with_query
 from serializers.objects import Meta
 from serializers.steps import ALONE, SHARED, Pace, Steps, release_rows
@@ -300,7 +301,10 @@ class ReadingHandler(Handler):
         counted.message = None if meta is None else meta.message
         counted.totalEstimated = result.is_estimated
         counted.partial = prepared.plan.is_linkage and bool(prepared.plan.rows.conditions)
-        return encode(result.rows, pages | links, counted, result.received_bytes, max_bytes, pace)
+        rows = result.rows
+        if prepared.plan.data == "groups":
+            counted.groups, rows = encode_groups(prepared.plan, rows[0]), [()]
+        return encode(rows, pages | links, counted, result.received_bytes, max_bytes, pace)
 
     def encoder_of(self, prepared: PreparedRead) -> DocumentEncoder:
         """Return the encoder of the documents of a read, in the representation that the client accepts."""

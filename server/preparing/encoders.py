@@ -10,7 +10,8 @@ import msgspec
 from querybuild.cache import BoundedCache
 from querybuild.declarations.resource import Resource, RowVersion
 from querybuild.planning.context import Context
-from querybuild.planning.plan import FIRST_ALIAS, Node, ReadPlan, node_of
+from querybuild.planning.plan import Node, ReadPlan, node_of
+from querybuild.planning.row_plan import FIRST_ALIAS
 from querybuild.planning.rows import Row, with_computed
 from querybuild.planning.rowsets import open_rows
 from querybuild.sql.clauses import reads_other_rows

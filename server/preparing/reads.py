@@ -15,7 +15,7 @@ from querybuild.declarations.resource import Relationship, Resource
 from querybuild.errors import ApiError, Errors, raise_all
 from querybuild.parse import parse, split_pairs
 from querybuild.planning.context import Context, View, check_action
-from querybuild.planning.plan import ReadPlan, RelatedScope, Rows, without_versions
+from querybuild.planning.plan import ReadPlan, without_versions
 from querybuild.planning.planner import (
     PlannedRead,
     plan_all_linkage,
@@ -25,6 +25,7 @@ from querybuild.planning.planner import (
     plan_resource,
 )
 from querybuild.planning.reads.read_forms import SplitQuery, fill, form_of, split_values
+from querybuild.planning.row_plan import RelatedScope, Rows
 from querybuild.planning.rows import nodes
 from querybuild.query import Limits, Page, Query
 from querybuild.shortcuts import Knows
@@ -217,7 +218,8 @@ class Reads:
 
     def timeout_of(self, read: PreparedRead) -> float | None:
         """Return how many seconds a read may take, or None if only `statement_timeout_seconds` limits it."""
-        is_filtered = (read.plan.rows.conditions and read.plan.is_collection) or read.planned.choices
+        rows = read.plan.rows
+        is_filtered = (rows.conditions and read.plan.is_collection) or rows.grouping is not None or read.planned.choices
         return self._filter_seconds if is_filtered else None
 
     def check_parameters(self, query_string: str, accepts: frozenset[str]) -> None:

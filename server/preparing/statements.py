@@ -11,8 +11,9 @@ from querybuild.cache import BoundedCache
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.function import Call
 from querybuild.declarations.keys import Key
-from querybuild.planning.plan import Node, ReadPlan, Rows
+from querybuild.planning.plan import Node, ReadPlan
 from querybuild.planning.reads.stream_plan import plan_stream
+from querybuild.planning.row_plan import Rows
 from querybuild.planning.writes.bulk import BulkPlan
 from querybuild.planning.writes.write_plan import LockStrength, WritePlan
 from querybuild.sql.calls import compile_ids, compile_value

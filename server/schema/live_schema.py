@@ -63,6 +63,7 @@ class LiveSchema(msgspec.Struct, frozen=True):
     references: foreign keys of declared relationships by which counting is faster.
     limits, column_limits: the limits in the types of columns, by attribute and by column.
     plans_depend_on_role: whether the plan for a statement of one role must not be used for another one.
+    time_zones: the names of the time zones that PostgreSQL knows.
     """
 
     faults: tuple[Fault, ...] = ()
@@ -77,6 +78,7 @@ class LiveSchema(msgspec.Struct, frozen=True):
     limits: Limits = {}
     column_limits: ColumnLimits = {}
     plans_depend_on_role: bool = False
+    time_zones: frozenset[str] = frozenset()
 
 
 class _Found(msgspec.Struct, frozen=True):
@@ -130,6 +132,7 @@ async def read_live_schema(
         partitions=found.partitions,
         references=await read_references(connection, catalog, found.oids),
         plans_depend_on_role=await plans_depend_on_role(connection, roles),
+        time_zones=frozenset(await connection.fetchval("SELECT array_agg(name) FROM pg_timezone_names")),
     )
 
 

@@ -16,7 +16,8 @@ from querybuild.declarations.resource import Attribute, Resource
 from querybuild.declarations.terms import quote_ident
 from querybuild.declarations.types import OPAQUE, ColumnType
 from querybuild.planning.context import Context
-from querybuild.planning.plan import FIRST_ALIAS, ReadPlan, node_of
+from querybuild.planning.plan import ReadPlan, node_of
+from querybuild.planning.row_plan import FIRST_ALIAS
 from querybuild.planning.rowsets import open_rows
 from querybuild.sql.select import compile_read
 from server.schema.comparing.reads import type_fault

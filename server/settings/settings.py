@@ -223,6 +223,7 @@ class Settings(RetrySettings, frozen=True, kw_only=True):
     max_included_page: Annotated[
         Positive, Meta(description="The largest includePage[path][size]: related resources of each resource."), LISTS
     ] = 1000
+    max_groups: Annotated[Positive, Meta(description="The most groups of a page of groups."), LISTS] = 1000
     max_streams: Annotated[
         Positive | None,
         Meta(

@@ -10,8 +10,8 @@ from tornado.ioloop import IOLoop
 
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.context import Context
-from querybuild.planning.plan import RelatedScope
 from querybuild.planning.planner import plan_linkage
+from querybuild.planning.row_plan import RelatedScope
 from querybuild.sql.select import compile_read
 from querybuild.sql.statement import Statement
 from querybuild.sql.writes.modify import compile_write

@@ -13,9 +13,10 @@ from tornado.ioloop import IOLoop
 
 from querybuild.declarations.resource import Resource
 from querybuild.planning.context import Context
-from querybuild.planning.plan import ReadPlan, RelatedScope
+from querybuild.planning.plan import ReadPlan
 from querybuild.planning.planner import PlannedRead, plan_linkage, plan_related
 from querybuild.planning.reads.stream_plan import plan_stream
+from querybuild.planning.row_plan import RelatedScope
 from querybuild.sql.statement import Statement
 from querybuild.sql.stream import Part, compile_stream, row_bounds
 from server.execution.arguments import Arguments

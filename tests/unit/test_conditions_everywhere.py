@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from querybuild.planning.plan import Branch, Logic, Node, ReadPlan
+from querybuild.planning.plan import Branch, Node, ReadPlan
 from querybuild.planning.reads.stream_plan import plan_stream
+from querybuild.planning.row_plan import Logic
 from querybuild.sql.select import compile_read
 from querybuild.sql.stream import compile_stream
 from querybuild.sql.writes.locks import compile_check

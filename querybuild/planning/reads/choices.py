@@ -19,9 +19,10 @@ from querybuild.errors import ApiError, IncludeError, nearest, quoted
 from querybuild.filters import field_filters, vals_of
 from querybuild.parse import INCLUDE_SORT
 from querybuild.planning.conditions import ConditionPlanner
-from querybuild.planning.plan import FIRST_ALIAS, Choice, RelatedScope, Rows
+from querybuild.planning.plan import Choice
 from querybuild.planning.reads.list_names import list_name
 from querybuild.planning.reads.sorts import SortPlanner, has_cursor
+from querybuild.planning.row_plan import FIRST_ALIAS, RelatedScope, Rows
 from querybuild.query import IncludeChoice, Limits, Query
 
 Path = tuple[str, ...]

@@ -9,7 +9,7 @@ import msgspec
 
 from querybuild.declarations.function import Returned
 from querybuild.declarations.resource import Resource
-from querybuild.planning.plan import (
+from querybuild.planning.row_plan import (
     AmongFirst,
     ColumnRef,
     Condition,

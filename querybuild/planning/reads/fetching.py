@@ -9,7 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from querybuild.declarations.resource import Relationship
-from querybuild.planning.plan import Branch, Fetch, Node, Rows
+from querybuild.planning.plan import Branch, Fetch, Node
+from querybuild.planning.row_plan import Rows
 from querybuild.planning.rows import MAX_COLUMNS, joined_width, nodes, row_width
 from querybuild.shortcuts import Knows
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 from querybuild.declarations.function import Call
 from querybuild.declarations.resource import Resource
 from querybuild.filters import COUNT
-from querybuild.planning.plan import RelatedScope
-from querybuild.query import CountFilter, FieldFilter, FilterGroup, FilterNode, Query, RelationFilter
+from querybuild.planning.row_plan import RelatedScope
+from querybuild.query import CountFilter, FieldFilter, FilterGroup, FilterNode, GroupQuery, Query, RelationFilter
 from querybuild.shortcuts import Knows
 
-QUERY = Knows(Query, used=("filter", "sort"), ignored=("page", "include", "fields", "choices"))
+QUERY = Knows(Query, used=("filter", "sort", "groups"), ignored=("page", "include", "fields", "choices"))
 """What the name of a list knows of a query. The page is one of the list's, and shows its rows in some way."""
 
 
@@ -23,7 +23,18 @@ def list_name(query: Query, resource: Resource, scope: RelatedScope | None = Non
         relation = (call.function.route_path, ",".join(call.names))
     sort = [(key.path, key.is_descending, *[COUNT] * key.is_count) for key in query.sort]
     others = QUERY.others(query)
+    if query.groups is not None:
+        others = (*others, _group_names(query.groups))
     return repr((resource.type, relation, sort, [_without_values(node) for node in query.filter], *others))
+
+
+def _group_names(groups: GroupQuery) -> tuple[object, ...]:
+    """Return what groups are asked for, without values."""
+    by, numbers = (
+        [(key.name, key.path) for key in groups.by],
+        [(one.name, one.function, one.path, one.is_distinct) for one in groups.aggregates],
+    )
+    return by, numbers, groups.time_zone is not None, [_without_values(node) for node in groups.filter]
 
 
 def _without_values(node: FilterNode) -> tuple[object, ...]:

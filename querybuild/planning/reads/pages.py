@@ -13,8 +13,8 @@ from querybuild.cursors import decode_cursor
 from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, PageError, quoted
 from querybuild.planning.page_values import PageValues, Values, page_values
-from querybuild.planning.plan import LIMIT, OFFSET, KeysetPosition, OrderKey, Rows, Slot
 from querybuild.planning.reads.sorts import has_cursor
+from querybuild.planning.row_plan import LIMIT, OFFSET, KeysetPosition, OrderKey, Rows, Slot
 from querybuild.query import Limits, Page
 
 

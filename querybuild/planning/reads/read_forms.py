@@ -17,6 +17,7 @@ from querybuild.cursors import Cursor, decode_cursor, mark_of
 from querybuild.declarations.json_texts import JsonFault, has_all_names, load_json, load_unchecked
 from querybuild.declarations.values import ValueFault
 from querybuild.filters import COMPARISON_MEMBERS, COUNT, COUNT_MEMBERS, GROUPS, RELATION_OPERATORS
+from querybuild.groups import GROUP_FILTER, TIME_ZONE
 from querybuild.parse import INCLUDE_FILTER, decoded, is_ignored
 from querybuild.planning.conditions import NULL_TEXT
 from querybuild.planning.page_values import PageValues, Values, page_values
@@ -34,10 +35,12 @@ MAX_DIGITS = 15
 SHORT_NAME = 100
 """What is known of a parameter is cached by its name, up to this length."""
 
-ParameterRole = Literal["constant", "filter", "include filter", "position", "size", "cursor", "ignored"]
-"""What a plan needs of a parameter. constant: the whole parameter is part of the form. filter, include filter,
-position, cursor: the value may change. size: part of the form, and the offset is counted in it. ignored: neither name
-nor value."""
+ParameterRole = Literal[
+    "constant", "filter", "include filter", "group filter", "zone", "position", "size", "cursor", "ignored"
+]
+"""What a plan needs of a parameter. constant: the whole parameter is part of the form. filter, include filter, group
+filter, zone, position, cursor: the value may change. size: part of the form, and the offset is counted in it. ignored:
+neither name nor value."""
 
 
 class SentValue(msgspec.Struct, frozen=True, eq=False):
@@ -50,7 +53,7 @@ class SentValue(msgspec.Struct, frozen=True, eq=False):
 
 class SplitQuery(msgspec.Struct, frozen=True, eq=False):
     """A query string, split into form and values. key: its form. sent: the parameters whose values are not part of it.
-    vals: the values of its filters, in the order in which they are parsed. own: how many of them are those of `filter`.
+    vals: the values of its filters, in the order in which they are parsed. own: how many of them are those of the list.
     offset: rows."""
 
     key: Hashable
@@ -71,6 +74,8 @@ def split_values(query_string: str, limits: Limits) -> SplitQuery | None:
     key: list[Hashable] = []
     sent: list[SentValue] = []
     vals: list[Any] = []
+    of_groups: list[Any] = []
+    zones: list[Any] = []
     included: dict[str, list[Any]] = {}
     size, position, minimum = limits.page_size, None, 0
     cursor_text, cursor = "", None
@@ -92,6 +97,11 @@ def split_values(query_string: str, limits: Limits) -> SplitQuery | None:
                 path, is_json = name.split("]", 1)[0], name.count("[") == 1
                 of_path = included.setdefault(path, [])
                 key.append((name, _filter_form(value, of_path, limits, is_json=is_json)))
+            elif role == "group filter":
+                key.append((name, _filter_form(value, of_groups, limits, is_json=True)))
+            elif role == "zone":
+                zones.append(value)
+                key.append(name)
             elif role == "position":
                 position, minimum = _whole_number(value), POSITIONS[name]
                 key.append(name)
@@ -102,6 +112,7 @@ def split_values(query_string: str, limits: Limits) -> SplitQuery | None:
                 key.append(None)
     except (_NoForm, JsonFault, ValueFault, UnicodeDecodeError):
         return None
+    vals += of_groups + zones
     own = len(vals)
     for of_path in included.values():
         vals += of_path
@@ -125,6 +136,8 @@ def _parameter(encoded: str) -> tuple[str, ParameterRole]:
         return name, "filter"
     if name.startswith(f"{INCLUDE_FILTER}["):
         return name, "include filter"
+    if name in _OF_GROUPS:
+        return name, _OF_GROUPS[name]
     if name in POSITIONS:
         return name, "position"
     if name in CURSORS:
@@ -134,6 +147,7 @@ def _parameter(encoded: str) -> tuple[str, ParameterRole]:
     return name, "ignored" if is_ignored(name) else "constant"
 
 
+_OF_GROUPS: dict[str, ParameterRole] = {GROUP_FILTER: "group filter", TIME_ZONE: "zone"}
 _short_parameter = lru_cache(maxsize=256)(_parameter)
 
 

@@ -11,7 +11,7 @@ from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Relationship, Resource, ToOne
 from querybuild.errors import ApiError, SortError, listed, nearest, quoted
 from querybuild.planning.conditions import ConditionPlanner
-from querybuild.planning.plan import ColumnRef, OrderKey, Rows
+from querybuild.planning.row_plan import ColumnRef, OrderKey, Rows
 from querybuild.query import Limits, SortKey
 
 
@@ -86,7 +86,7 @@ class SortPlanner:
             if path not in self.joins and len(self.joins) == self.limits.max_filter_depth:
                 self._refuse_depth(key)
                 return ()
-            alias = self._join(path, resource, alias, relationship).alias
+            alias = self.joined(path, resource, alias, relationship).alias
             resource = self.catalog.target(relationship)
         if key.is_count:
             return self._count_key(key, names[-1], resource, alias)
@@ -149,7 +149,7 @@ class SortPlanner:
         where = f"{quoted(key.path)}: " if "." in key.path else ""
         self.errors.append(SortError(where + detail, parameter=self.parameter))
 
-    def _join(self, path: tuple[str, ...], resource: Resource, alias: str, relationship: ToOne) -> Rows:
+    def joined(self, path: tuple[str, ...], resource: Resource, alias: str, relationship: ToOne) -> Rows:
         """Return the rows that a sort joins. Each path is joined once."""
         if path not in self.joins:
             self.joins[path] = self.conditions.related(resource, alias, relationship)

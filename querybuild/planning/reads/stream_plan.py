@@ -13,21 +13,9 @@ import msgspec
 
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Resource
-from querybuild.planning.plan import (
-    AmongFirst,
-    Branch,
-    ColumnRef,
-    Condition,
-    Exists,
-    InScope,
-    Logic,
-    Node,
-    OrderKey,
-    ReadPlan,
-    Rows,
-    node_of,
-)
+from querybuild.planning.plan import Branch, Node, ReadPlan, node_of
 from querybuild.planning.reads.fetching import linkage_fetch
+from querybuild.planning.row_plan import AmongFirst, ColumnRef, Condition, Exists, InScope, Logic, OrderKey, Rows
 from querybuild.planning.rowsets import (
     attached_rows,
     leading_rows,

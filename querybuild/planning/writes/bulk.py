@@ -17,7 +17,7 @@ from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.conditions import ConditionPlanner
 from querybuild.planning.context import Context, View
 from querybuild.planning.page_values import Values
-from querybuild.planning.plan import Rows
+from querybuild.planning.row_plan import Rows
 from querybuild.planning.rowsets import with_conditions, with_rights
 from querybuild.planning.writes.write_plan import WritePlan
 from querybuild.query import Bulk, ChangeKind, Limits

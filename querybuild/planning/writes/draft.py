@@ -11,7 +11,7 @@ from querybuild.declarations.resource import Attribute, Resource
 from querybuild.errors import ApiError, not_allowed, quoted
 from querybuild.places import Place, Pointers
 from querybuild.planning.context import Context, View
-from querybuild.planning.plan import Slot
+from querybuild.planning.row_plan import Slot
 from querybuild.planning.writes.shared_columns import Agreement
 from querybuild.planning.writes.write_plan import Assignment, Expected, Implied, Kept, LinkWrite
 from querybuild.query import Change, Lid

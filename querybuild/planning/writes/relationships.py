@@ -23,7 +23,7 @@ from querybuild.errors import (
     related_not_found,
 )
 from querybuild.planning.context import check_action, refused_action
-from querybuild.planning.plan import Rows, Slot
+from querybuild.planning.row_plan import Rows, Slot
 from querybuild.planning.rowsets import (
     open_checked,
     open_key_rows,

@@ -15,7 +15,7 @@ from querybuild.declarations.keys import Key
 from querybuild.declarations.resource import Relationship, Resource, referring_key
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.context import Context
-from querybuild.planning.plan import Rows
+from querybuild.planning.row_plan import Rows
 from querybuild.planning.rowsets import open_named, without_rights
 from querybuild.planning.writes.write_plan import LockStrength
 from querybuild.query import Lid

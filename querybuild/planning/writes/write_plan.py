@@ -10,7 +10,7 @@ import msgspec
 
 from querybuild.declarations.keys import Key
 from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne
-from querybuild.planning.plan import Condition, Rows, Slot
+from querybuild.planning.row_plan import Condition, Rows, Slot
 from querybuild.query import ChangeKind, LinkMode
 
 

@@ -12,7 +12,7 @@ from pypika import PostgreSQLQuery
 from pypika.terms import Term
 
 from querybuild.declarations.terms import Template, sql_of
-from querybuild.planning.plan import MAX_ROWS, Slot
+from querybuild.planning.row_plan import MAX_ROWS, Slot
 from querybuild.planning.rowsets import without_conditions
 from querybuild.planning.writes.bulk import BulkPlan
 from querybuild.planning.writes.write_plan import LockStrength, WritePlan

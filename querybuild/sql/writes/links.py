@@ -14,7 +14,7 @@ from pypika.terms import ExistsCriterion, NullValue
 from querybuild.declarations.keys import Key, referring
 from querybuild.declarations.resource import Link, link_of, referring_key
 from querybuild.declarations.terms import Template, sql_of
-from querybuild.planning.plan import Slot
+from querybuild.planning.row_plan import Slot
 from querybuild.planning.writes.write_plan import LinkWrite, LockStrength
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import criterion, decides_again, from_rows, is_writable, link_table, one_of, table

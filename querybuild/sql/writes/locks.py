@@ -35,7 +35,7 @@ from pypika import PostgreSQLQuery
 from querybuild.declarations.keys import Key
 from querybuild.declarations.resource import Resource
 from querybuild.declarations.terms import Template
-from querybuild.planning.plan import Rows, Slot
+from querybuild.planning.row_plan import Rows, Slot
 from querybuild.planning.writes.write_plan import LockStrength
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import decides_again, is_writable, one_of, table

@@ -16,7 +16,8 @@ from pypika.terms import Criterion, Term
 from querybuild.declarations.keys import Key, Referenced
 from querybuild.declarations.resource import Resource
 from querybuild.declarations.terms import Template, escaped_braces, sql_of
-from querybuild.planning.plan import Condition, Node, Rows, node_of
+from querybuild.planning.plan import Node, node_of
+from querybuild.planning.row_plan import Condition, Rows
 from querybuild.planning.rowsets import with_alias
 from querybuild.planning.writes.write_plan import Assignment, Implied, LockStrength, RowConflict, WritePlan
 from querybuild.shortcuts import Knows

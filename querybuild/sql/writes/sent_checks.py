@@ -12,7 +12,7 @@ from functools import partial
 from pypika import PostgreSQLQuery
 
 from querybuild.declarations.terms import Template, sql_of
-from querybuild.planning.plan import ColumnRef, Condition, CustomTest, Exists, Logic, Rows, Test
+from querybuild.planning.row_plan import ColumnRef, Condition, CustomTest, Exists, Logic, Rows, Test
 from querybuild.planning.writes.write_plan import WritePlan
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import are_met, table

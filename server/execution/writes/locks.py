@@ -12,7 +12,7 @@ from querybuild.declarations.resource import own_key_of, referring_key
 from querybuild.errors import resource_not_found
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.page_values import Values
-from querybuild.planning.plan import Rows
+from querybuild.planning.row_plan import Rows
 from querybuild.planning.rows import Row
 from querybuild.planning.writes.write_locks import RelatedRow, rows_to_lock
 from querybuild.planning.writes.write_plan import LockStrength

@@ -13,7 +13,7 @@ import msgspec
 from querybuild.errors import not_allowed
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.context import Context
-from querybuild.planning.plan import Rows
+from querybuild.planning.row_plan import Rows
 from querybuild.planning.writes.write_plan import WritePlan
 from querybuild.sql.writes.sent_checks import compile_sent_check
 from serializers.pointers import slot_pointer

@@ -10,21 +10,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any, assert_never
 
 from querybuild.declarations.function import Returned
-from querybuild.planning.plan import (
+from querybuild.planning.plan import Branch, Fetch, Node, ReadPlan
+from querybuild.planning.row_plan import (
     AmongFirst,
-    Branch,
     ColumnRef,
     Condition,
     CustomTest,
     Exists,
-    Fetch,
     IdIs,
     InScope,
     Logic,
-    Node,
     OrderKey,
     Pair,
-    ReadPlan,
     Rows,
     Slot,
     Test,

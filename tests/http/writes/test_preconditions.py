@@ -10,7 +10,7 @@ import pytest
 
 from querybuild.planning.changes import PlannedWrite, plan_write
 from querybuild.planning.context import Context
-from querybuild.planning.plan import Slot
+from querybuild.planning.row_plan import Slot
 from querybuild.planning.writes.write_plan import Expected
 from server.preparing import typed_writes, writes
 from tests.http.conftest import Api

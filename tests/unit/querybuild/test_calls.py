@@ -6,7 +6,7 @@ import pytest
 
 from querybuild.declarations.function import Call, Function, Returned, Signature
 from querybuild.declarations.keys import Key
-from querybuild.planning.plan import Slot
+from querybuild.planning.row_plan import Slot
 from querybuild.sql.binds import Binds
 from querybuild.sql.calls import compile_ids, compile_results, compile_value, is_returned
 from waterspout import BIGINT, INT, INTERVAL, TEXT, Attribute

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from querybuild.declarations.types import opaque
-from querybuild.planning.plan import ColumnRef
+from querybuild.planning.row_plan import ColumnRef
 from tests.catalog import AUTHOR, CATALOG, COUNTRY, NODE, PROFILE, RESOURCES, attribute_of
 from tests.planning import read_collection
 from waterspout import (

@@ -23,7 +23,7 @@ from querybuild.errors import (
     RequiredLink,
     TypeConflict,
 )
-from querybuild.planning.plan import Rows
+from querybuild.planning.row_plan import Rows
 from querybuild.planning.writes.write_plan import WritePlan
 from serializers.pointers import slot_pointer
 from tests import composite

@@ -10,7 +10,8 @@ import pytest
 
 from querybuild.declarations.resource import TableAbilities
 from querybuild.planning.changes import PlannedWrite
-from querybuild.planning.plan import Rows, Slot, node_of
+from querybuild.planning.plan import node_of
+from querybuild.planning.row_plan import Rows, Slot
 from querybuild.query import LinkMode
 from querybuild.sql.statement import Statement
 from querybuild.sql.writes.creates import Create, compile_creates

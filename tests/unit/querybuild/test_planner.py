@@ -14,7 +14,7 @@ from querybuild.declarations.keys import referring
 from querybuild.errors import FieldsError, FilterError, IncludeError, SortError
 from querybuild.planning import plan as plans
 from querybuild.planning.page_values import PageValues
-from querybuild.planning.plan import LIMIT, OFFSET, ColumnRef, Exists, LinkRows, Logic, OrderKey, Rows
+from querybuild.planning.row_plan import LIMIT, OFFSET, ColumnRef, Exists, LinkRows, Logic, OrderKey, Rows
 from querybuild.planning.rowsets import without_conditions
 from tests.catalog import ARTICLE, ARTICLE_TAGS, AUTHOR, CATALOG, NODE, TAG, attribute_of
 from tests.planning import Answered, filter_query, limits, read_collection, read_resource, refused

@@ -9,7 +9,7 @@ from weakref import ref
 import pytest
 
 from querybuild.planning.context import View
-from querybuild.planning.plan import Logic
+from querybuild.planning.row_plan import Logic
 from querybuild.planning.rules import Rules
 from querybuild.principal import Principal, claim_of
 from waterspout import (

@@ -8,9 +8,9 @@ import pytest
 
 from querybuild.errors import ApiError
 from querybuild.planning import planner
-from querybuild.planning.plan import LIMIT, RelatedScope, Slot
 from querybuild.planning.planner import MAX_JOINED_ROWS, Context, plan_linkage, plan_related
 from querybuild.planning.reads import fetching
+from querybuild.planning.row_plan import LIMIT, RelatedScope, Slot
 from querybuild.sql import select
 from querybuild.sql.select import ReadStatements, compile_read
 from tests.catalog import CATALOG

@@ -19,8 +19,9 @@ import server
 from querybuild.planning import write_plan_cache
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.context import Context
-from querybuild.planning.plan import Branch, Node, ReadPlan, Rows
+from querybuild.planning.plan import Branch, Node, ReadPlan
 from querybuild.planning.reads import counting, fetching, list_names, stream_plan
+from querybuild.planning.row_plan import Rows
 from querybuild.planning.writes.write_plan import LinkWrite, WritePlan
 from querybuild.query import Change, Identifier, LinkageChange, Query
 from querybuild.shortcuts import Knows
