@@ -25,6 +25,7 @@ from tests.property.filters import CORNER_TYPES, TO_MANY, TYPES, filters, sorts
 from tests.property.model import Row, Rows
 from tests.property.rows import make_corner_rows, make_rows, store, store_corner
 from tests.property.served import Answer, Served, served
+from tests.property.test_groups import asked
 from tests.property.test_operations import EXTENDED
 from tests.property.test_operations import bodies as operation_bodies
 from tests.property.values import dump, near
@@ -233,6 +234,18 @@ def chosen_includes(pair: Pair, resource: Resource, data: DataObject) -> list[tu
     """Draw `include`, and what is chosen of the included resources."""
     paths = data.draw(includes(pair.catalog, resource))
     return [("include", ",".join(paths)), *data.draw(choices(pair.catalog, resource, paths, pair.rows))[0]]
+
+
+@given(data=st.data())
+def test_groups(pair: Pair, data: DataObject) -> None:
+    """Rows are hidden before they are grouped and counted, and related rows before they are joined."""
+    type_name = data.draw(st.sampled_from(pair.types))
+    one = data.draw(asked(pair.catalog, type_name))
+    pairs = [*one.pairs, ("page[size]", "1000")]
+    if data.draw(st.booleans()):
+        pairs.append(("filter", json.dumps([data.draw(filters(type_name, pair.rows))])))
+    path = pair.catalog.by_type[type_name].path
+    assert pair.check(f"{path}?{urlencode(pairs, quote_via=quote)}".encode()).status == 200
 
 
 def test_totals_that_are_counted_by_keys(pair: Pair) -> None:

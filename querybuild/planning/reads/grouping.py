@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.catalog import Catalog, KeyAttribute
 from querybuild.declarations.resource import Attribute, Id, Resource, ToOne
 from querybuild.declarations.types import (
     BIGINT,
@@ -149,7 +149,7 @@ class GroupPlanner:
             if not own.type.has_order:
                 self._refuse(GROUP_BY, f"{quoted(key.path)} is of a type that cannot be grouped.")
                 return ()
-            self._by[key.name] = _attribute(key.name, own.type, f"b{index}")
+            self._by[key.name] = _attribute(key.name, _value_type(own), f"b{index}")
             self._shown.append(self._by[key.name])
             return (GroupColumn(f"b{index}", "", of),)
         periods = _PERIODS_OF.get(own.type.name, ())
@@ -182,8 +182,8 @@ class GroupPlanner:
         """Return the type of a number, or None if the attribute has none."""
         own = attribute.type
         if one.function in ("min", "max"):
-            if own.has_order and own.family not in ("json", "jsonb"):
-                return own
+            if own.has_order:
+                return _value_type(attribute)
             self._refuse(one.parameter, f"{quoted(one.path)} is of a type that has no order.")
             return None
         if own.family not in _SUMMED or own.element is not None:
@@ -208,7 +208,8 @@ class GroupPlanner:
                 detail = f"{quoted(name)} is no to-one relationship of {resource.type}.{nearest(name, known)}"
                 self._refuse(parameter, f"{detail} There are: {listed(known)}.")
                 return None
-            if names[position:] == ["id"] and self._conditions.holds_id(relationship):
+            is_plain = not self._catalog.target(relationship).id.key.is_text
+            if names[position:] == ["id"] and is_plain and self._conditions.holds_id(relationship):
                 return ColumnRef(alias, self._catalog.key_of(relationship))
             if (
                 len(self._steps.joins) == self._limits.max_filter_depth
@@ -228,7 +229,8 @@ class GroupPlanner:
 
     def _attribute(self, name: str, resource: Resource) -> Attribute | None:
         if name == "id":
-            return self._catalog.id_of(resource)
+            found, key = self._catalog.id_of(resource), resource.id.key
+            return KeyAttribute("id", found.type, key=key) if key.is_text else found
         attribute = resource.attribute(name)
         is_known = attribute in resource.readable_attributes
         return attribute if attribute is not None and is_known and _may_be_grouped(attribute) else None
@@ -256,6 +258,17 @@ def read_zone(text: Any, *, known: frozenset[str]) -> list[Any]:
 
 def _may_be_grouped(attribute: Attribute) -> bool:
     return attribute.compute is None and (attribute.is_filterable or attribute.is_sortable)
+
+
+def _value_type(attribute: Attribute) -> ColumnType:
+    """Return the type of a value as groups show it. Ids are texts, as everywhere in documents."""
+    if isinstance(attribute, KeyAttribute) and attribute.key.is_text:
+        return TEXT
+    return msgspec.structs.replace(attribute.type, shown=_id_text) if attribute.name == "id" else attribute.type
+
+
+def _id_text(value: Any) -> str | None:
+    return None if value is None else str(value)
 
 
 def _attribute(name: str, column_type: ColumnType, column: str) -> Attribute:
