@@ -30,6 +30,7 @@ from querybuild.planning.row_plan import (
     Condition,
     CustomTest,
     Exists,
+    Grouping,
     IdIs,
     InScope,
     LinkRows,
@@ -61,6 +62,11 @@ def open_rows(
     if criteria:
         criteria = with_alias(criteria, ANY_ROW, alias)
     return Rows(resource, alias, parent, pair, through, criteria)
+
+
+def open_groups(resource: Resource, alias: str, grouping: Grouping) -> Rows:
+    """Return groups of rows that the context allows a request to read. resource: made for their keys and numbers."""
+    return Rows(resource, alias, grouping=grouping)
 
 
 def open_links(link: Link, alias: str, context: Context) -> tuple[Condition, ...]:

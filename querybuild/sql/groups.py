@@ -8,7 +8,7 @@ It must not know: values. No request can make it fail.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from pypika import PostgreSQLQuery
 from pypika.queries import QueryBuilder
@@ -28,9 +28,11 @@ def grouped(grouping: Grouping, binds: Binds) -> QueryBuilder:
     for criterion in scope_criteria(grouping.scope, binds) if grouping.scope is not None else ():
         query = query.where(criterion)
     query = join(where(query, rows, binds), rows.joins, binds)
-    keys = [term for column in grouping.by for term in _key(column, binds)]
+    keys = [_key(column, binds) for column in grouping.by]
+    texts = [_text(column, key, binds) for column, key in zip(grouping.by, keys, strict=True) if column.function]
     numbers = [Template(f'{{}} AS "{column.name}"', _number(column, binds)) for column in grouping.aggregates]
-    query = query.select(Template('1 AS "id"'), *keys, *numbers)
+    named = [Template(f'{{}} AS "{column.name}"', key) for column, key in zip(grouping.by, keys, strict=True)]
+    query = query.select(Template('1 AS "id"'), *named, *texts, *numbers)
     return query.groupby(*[Template(str(position)) for position in range(2, 2 + len(keys))]) if keys else query
 
 
@@ -40,19 +42,14 @@ _FIRST, _LAST = "0001-01-01", "9999-12-31"
 _FORMATS = {"year": "YYYY", "month": "YYYY-MM", "day": "YYYY-MM-DD", "hour": 'YYYY-MM-DD"T"HH24:MI:SS'}
 
 
-def _key(column: GroupColumn, binds: Binds) -> Iterator[Term]:
-    """Yield a key, and for a period also the text that is shown. A date that answers do not show has no period:
+def _key(column: GroupColumn, binds: Binds) -> Term:
+    """Return what rows are grouped by. A date that answers do not show has no period:
 
     CASE WHEN "t0"."day">='0001-01-01' AND "t0"."day"<='9999-12-31' THEN date_trunc('month',...) END
     """
     assert column.of is not None
     term = sorted_operand(column.of, binds)
-    if not column.function:
-        yield Template(f'{{}} AS "{column.name}"', term)
-        return
-    cut = _cut(column, term, binds)
-    yield Template(f'{{}} AS "{column.name}"', cut)
-    yield Template(f'{{}} AS "s{column.name[1:]}"', _text(column, cut, binds))
+    return _cut(column, term, binds) if column.function else term
 
 
 def _cut(column: GroupColumn, term: Term, binds: Binds) -> Term:
@@ -71,8 +68,12 @@ def _cut(column: GroupColumn, term: Term, binds: Binds) -> Term:
 
 
 def _text(column: GroupColumn, cut: Term, binds: Binds) -> Term:
-    """Return a period as it is shown. An hour has the offset from UTC, which tells the two hours of an autumn night
-    apart."""
+    """Return a period as it is shown. It is computed once for each group, because it has the key in it."""
+    return Template(f'{{}} AS "s{column.name[1:]}"', _shown(column, cut, binds))
+
+
+def _shown(column: GroupColumn, cut: Term, binds: Binds) -> Term:
+    """An hour has the offset from UTC, which tells the two hours of an autumn night apart."""
     shown = f"to_char({{}},'{_FORMATS[column.function]}')"
     if column.function != "hour":
         return Template(shown, cut)

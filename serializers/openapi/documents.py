@@ -48,6 +48,11 @@ SHARED: Schemas = {
             "totalPages": _COUNT,
             "totalEstimated": {"type": "boolean", "description": "Whether the total is an estimate."},
             "message": TEXT,
+            "groups": {
+                "type": "array",
+                "items": _object({"by": {"type": "object"}}, ["by"]),
+                "description": "The groups, if the request asks for them: their keys in `by`, and their numbers.",
+            },
         }
     ),
     CHOSEN: _object(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Relationship, Resource, ToOne
 from querybuild.declarations.values import JsonSchema
+from querybuild.groups import AGGREGATE_AS, GROUP_BY, GROUP_FILTER, GROUPING, TIME_ZONE
 from querybuild.parse import (
     CHOICES,
     FAMILIES,
@@ -69,7 +71,7 @@ IN_HEADER: Schemas = {
 
 def parameters(api: Api) -> Schemas:
     """Return the components of the parameters that several routes have."""
-    found = {"page": _page(api), "fields": _fields(api.catalog), **IN_HEADER}
+    found = {"page": _page(api), "fields": _fields(api.catalog), **_GROUPS, **IN_HEADER}
     if any(_may_choose(resource, api) for resource in api.catalog):
         found |= {INCLUDE_SORT: _include_sort(), INCLUDE_PAGE: _include_page(api)}
     for resource in api.catalog:
@@ -107,7 +109,7 @@ def parameter_refs(
         if family in CHOICES and (linkage is not None or not _may_choose(shown, api)):
             # The paths of linkage begin with its own relationship.
             continue
-        if family in ("page", "fields", INCLUDE_SORT, INCLUDE_PAGE):
+        if family in ("page", "fields", INCLUDE_SORT, INCLUDE_PAGE, *GROUPING):
             yield ref(family, "parameters")
         elif family == "include" and linkage is not None:
             yield ref(component(linkage.name, "linkage"), "parameters")
@@ -251,6 +253,45 @@ def _list_parameter(name: str, description: str, items: list[str]) -> JsonSchema
         "explode": False,
         "schema": schema,
     }
+
+
+def _query(name: str, description: str, schema: JsonSchema, **others: Any) -> JsonSchema:
+    return {"name": name, "in": "query", "description": description, "schema": schema, **others}
+
+
+_CALLS = r"^(count[(](distinct )?[^()]*|(sum|avg|min|max)[(][^()]+)[)]$"
+
+_GROUPS: Schemas = {
+    GROUP_BY: _query(
+        GROUP_BY,
+        "Groups in `meta.groups` instead of resources: the attributes, with commas between, by whose values they are "
+        "made. `year(...)`, `month(...)`, `day(...)` and `hour(...)` cut dates.",
+        {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1},
+        style="form",
+        explode=False,
+    ),
+    AGGREGATE_AS: _query(
+        AGGREGATE_AS,
+        f"A number of each group, under a name: `{AGGREGATE_AS}[mean]=avg(age)`.",
+        {"type": "object", "additionalProperties": {"type": "string", "pattern": _CALLS}},
+        style="deepObject",
+        explode=True,
+        example={},
+    ),
+    GROUP_FILTER: {
+        "name": GROUP_FILTER,
+        "in": "query",
+        "description": "What the numbers of groups must meet: filter objects and groups of them, as in `filter`.",
+        "content": {"application/json": {"schema": {"type": "array", "items": {"type": "object"}}, "example": []}},
+    },
+    TIME_ZONE: _query(
+        TIME_ZONE,
+        "The time zone in which timestamps are cut to periods. The default is UTC.",
+        {"type": "string"},
+        example="Europe/Paris",
+    ),
+}
+"""The parameters of groups."""
 
 
 def _page(api: Api) -> JsonSchema:

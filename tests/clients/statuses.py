@@ -75,6 +75,7 @@ def _leave_formats(found: Any) -> None:
             _leave_formats(one)
 
 
+GROUPS = ("groupBy", "aggregateAs", "groupFilter", "timeZone")
 CHOICES = ("includeFilter[", "includeSort[", "includePage[")
 UNPARSED = {"invalid_parameter", "malformed_json"}
 NO_FAULT_OF_THE_SCHEMA = {"403", "404", "409"}
@@ -151,9 +152,11 @@ def _has_pattern_of_a_row(found: Any) -> bool:
 def _is_beyond_the_schema(failure: Any, case: Any, response: Any) -> bool:
     """The schemas have no limit for all relationships of an include together, and say of JSON only to some depth that
     names and texts have no U+0000. They do not say that what is chosen must be included, or which texts are filters
-    and sorts."""
+    and sorts, nor what groups may be made of."""
     if response.status_code != 400:
         return False
+    if any(name.startswith(GROUPS) for name in case.query or {}):
+        return True
     if all(error["source"].get("parameter", "").startswith(CHOICES) for error in response.json()["errors"]):
         return True
     has_nul = "\\u0000" in json.dumps(_filter(case))

@@ -36,6 +36,7 @@ from querybuild.planning.conditions import ConditionPlanner
 from querybuild.planning.plan import Node, node_of
 from querybuild.planning.reads.sorts import SortPlanner
 from querybuild.planning.row_plan import ColumnRef, GroupColumn, Grouping, OrderKey, RelatedScope, Rows, Slot
+from querybuild.planning.rowsets import open_groups
 from querybuild.query import Aggregate, FieldFilter, GroupKey, GroupQuery, Limits, Query, SortKey, Source
 
 GROUPS = "the groups"
@@ -102,7 +103,7 @@ class GroupPlanner:
         attributes = (*dict.fromkeys([*self._shown, *self._by.values(), *self._numbers.values()]),)
         resource = Resource("groups", "", GROUPS, attributes, id=Id("id", BIGINT))
         inner = msgspec.structs.replace(rows, joins=tuple(self._steps.joins.values()))
-        groups = Rows(resource, GROUPS, grouping=Grouping(inner, scope, tuple(by), tuple(numbers)))
+        groups = open_groups(resource, GROUPS, Grouping(inner, scope, tuple(by), tuple(numbers)))
         conditions = _GroupConditions(self._conditions, self._numbers).plan(query.filter, resource, GROUPS)
         return msgspec.structs.replace(groups, conditions=conditions)
 

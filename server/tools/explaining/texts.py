@@ -26,7 +26,7 @@ from querybuild.planning.row_plan import (
     Slot,
     Test,
 )
-from querybuild.query import IncludeChoice, Page, Query, SortKey
+from querybuild.query import GroupQuery, IncludeChoice, Page, Query, SortKey
 from server.tools.console.filters import filter_text, filters_text, value_text
 
 _TOKEN = re.compile(
@@ -47,12 +47,23 @@ def query_parts(query: Query, *, has_pages: bool) -> Iterator[tuple[str, str]]:
         yield "sort", _sort_text(query.sort)
     if query.include is not None:
         yield "include", ", ".join(".".join(path) for path in query.include) or "nothing"
+    if query.groups is not None:
+        yield "groups", _groups_text(query.groups)
+        for one in query.groups.filter:
+            yield "having", filter_text(one)
     for choice in query.choices:
         yield "choice", _choice_text(choice)
     for name, fields in query.fields.items():
         yield "fields", f"{name}: {', '.join(fields) or 'none'}"
     if has_pages:
         yield "page", _page_text(query.page)
+
+
+def _groups_text(groups: GroupQuery) -> str:
+    numbers = [f"{one.name} = {one.function}({'distinct ' * one.is_distinct}{one.path})" for one in groups.aggregates]
+    zone = "" if groups.time_zone is None else f" in {groups.time_zone}"
+    by = ", ".join([key.name for key in groups.by]) or "nothing"
+    return f"by {by}{zone}" + (f": {', '.join(numbers)}" if numbers else "")
 
 
 def _choice_text(choice: IncludeChoice) -> str:
@@ -122,12 +133,16 @@ _FETCHES: dict[Fetch, str] = {
 
 
 def _rows_name(rows: Rows) -> str:
+    if rows.grouping is not None:
+        return f"groups of {_rows_name(rows.grouping.rows)}"
     table = f"{rows.resource.schema}.{rows.resource.table}" if rows.resource.schema else rows.resource.table
     return f"{rows.resource.type} ({table} as {rows.alias})"
 
 
 def _conditions_lines(rows: Rows) -> Iterator[str]:
     """Describe which rows are read, and in which order."""
+    if rows.grouping is not None:
+        yield from _conditions_lines(rows.grouping.rows)
     if rows.parent:
         yield f"    attached  {_attached_text(rows)}"
     for criterion in rows.criteria:

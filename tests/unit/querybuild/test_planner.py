@@ -12,7 +12,7 @@ import pytest
 
 from querybuild.declarations.keys import referring
 from querybuild.errors import FieldsError, FilterError, IncludeError, SortError
-from querybuild.planning import plan as plans
+from querybuild.planning import row_plan as plans
 from querybuild.planning.page_values import PageValues
 from querybuild.planning.row_plan import LIMIT, OFFSET, ColumnRef, Exists, LinkRows, Logic, OrderKey, Rows
 from querybuild.planning.rowsets import without_conditions

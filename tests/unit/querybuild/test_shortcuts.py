@@ -41,6 +41,7 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     include  ignored
     fields   ignored
     choices  ignored
+    groups   used
     """,
     ),
     Context: (
@@ -189,6 +190,7 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     limit       refused  refused  refused  used     refused          ignored  refused  refused
     offset      refused  refused  refused  used     refused          ignored  refused  refused
     keyset      refused  refused  refused  used     refused          ignored  refused  refused
+    grouping    refused  refused  refused  refused  refused          refused  refused  refused
     """,
     ),
     Branch: (

@@ -16,7 +16,8 @@ UNREAD = ALL - {"list", "detail", "read"}
 
 INCLUDES = "include includeFilter includePage includeSort"
 CREATE, ONE, LINKAGE = f"fields {INCLUDES} onConflict", f"fields {INCLUDES}", f"fields {INCLUDES} page"
-MANY = f"fields filter {INCLUDES} page sort"
+LINKAGE_READ = f"fields filter {INCLUDES} page sort"
+MANY = f"aggregateAs fields filter groupBy groupFilter {INCLUDES} page sort timeZone"
 NAMES = {None: "", JSON_API: "json:api", ATOMIC_OPERATIONS: "atomic", ANY: "any"}
 
 
@@ -41,7 +42,7 @@ NAMES = {None: "", JSON_API: "json:api", ATOMIC_OPERATIONS: "atomic", ANY: "any"
         (Shape.RELATED, UNREAD, False, [f"PATCH|{ONE}|json:api", "DELETE||"]),
         (
             *(Shape.RELATIONSHIP, ALL, True),
-            [f"GET|{MANY}|", "POST||json:api", f"PATCH|{LINKAGE}|json:api", "DELETE||json:api"],
+            [f"GET|{LINKAGE_READ}|", "POST||json:api", f"PATCH|{LINKAGE}|json:api", "DELETE||json:api"],
         ),
         (Shape.RELATIONSHIP, ALL, False, [f"GET|{ONE}|", f"PATCH|{ONE}|json:api"]),
         (Shape.RELATIONSHIP, UNREAD, True, ["POST||json:api", f"PATCH|{LINKAGE}|json:api", "DELETE||json:api"]),
@@ -49,7 +50,7 @@ NAMES = {None: "", JSON_API: "json:api", ATOMIC_OPERATIONS: "atomic", ANY: "any"
         (Shape.OPERATIONS, ALL, None, ["POST||atomic"]),
         (Shape.FUNCTION, {"GET"}, True, [f"GET|{MANY}|"]),
         (Shape.FUNCTION, {"GET"}, False, ["GET||"]),
-        (Shape.FUNCTION, {"POST"}, True, [f"POST|{MANY}|json:api"]),
+        (Shape.FUNCTION, {"POST"}, True, [f"POST|{LINKAGE_READ}|json:api"]),
         (Shape.FUNCTION, {"POST"}, False, ["POST||json:api"]),
         (Shape.SERVER, ALL, None, ["GET||", "POST||", "PATCH||", "DELETE||"]),
         (Shape.CUSTOM, {"GET", "PUT"}, None, ["GET||", "PUT||any"]),
