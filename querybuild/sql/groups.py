@@ -117,11 +117,11 @@ def _is_float(column_type: ColumnType) -> bool:
 
 
 _HAS_EXTREMES = frozenset({"number", "text", "date", "time", "interval"})
-"""The families of types for which PostgreSQL has `min` and `max`."""
+"""The families of types for which PostgreSQL has `min` and `max`. It has them for arrays of any type with an order."""
 
 
 def _extreme(function: str, column_type: ColumnType) -> Callable[[Term], Term]:
-    if column_type.element is None and column_type.family in _HAS_EXTREMES:
+    if column_type.element is not None or column_type.family in _HAS_EXTREMES:
         return lambda term: Template(f"{function}({{}})", term)
     direction = " DESC" if function == "max" else ""
     text = f"(array_agg({{}} ORDER BY {{}}{direction}) FILTER (WHERE {{}} IS NOT NULL))[1]"
