@@ -33,6 +33,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_json_values: int
     max_bulk_rows: int
     max_groups: int
+    max_url_bytes: int
     has_row_security: bool = False
     time_zones: frozenset[str] = frozenset()
 

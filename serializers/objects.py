@@ -63,7 +63,8 @@ class LinksDocument(msgspec.Struct):
 class Meta(msgspec.Struct, omit_defaults=True):
     """The `meta` of a document. message: what a write has done. partial: whether the document shows linkage of which a
     filter has chosen a part. count: the number of resources in this page. total: the
-    number of all that match. groups: the groups of a list."""
+    number of all that match. groups: the groups of a list. page: how a
+    QUERY goes on, if the link to the next page is longer than a URL may be."""
 
     message: str | None = None
     partial: bool = False
@@ -72,3 +73,4 @@ class Meta(msgspec.Struct, omit_defaults=True):
     totalPages: int | None = None
     totalEstimated: bool = False
     groups: msgspec.Raw | None = None
+    page: dict[str, str] | None = None

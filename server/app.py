@@ -48,7 +48,7 @@ from server.limits.per_worker import ConnectionLimits, admin_limits, connection_
 from server.limits.running import Running
 from server.observing.metrics import CLOSED
 from server.postgres.database import Database
-from server.routes import ADMIN, Methods, Route, Shape, below_prefix, match_route, methods_of
+from server.routes import ADMIN, QUERY, Methods, Route, Shape, below_prefix, match_route, methods_of
 from server.schema.live_schema import LiveSchema
 from server.settings import Settings
 
@@ -66,7 +66,7 @@ class Match(msgspec.Struct, frozen=True):
 PREFLIGHT, NOT_FOUND = Match(PreflightHandler), Match(NotFoundHandler)
 UNKNOWN_HOST, FOREIGN_ORIGIN = Match(UnknownHostHandler), Match(ForeignOriginHandler)
 PROBES = (LiveHandler, ReadyHandler)
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", QUERY})
 PROTECTED_RESOURCE = Match(
     ProtectedResourceHandler,
     Route(Shape.PROTECTED_RESOURCE, str(Shape.PROTECTED_RESOURCE), methods=methods_of(Shape.PROTECTED_RESOURCE)),

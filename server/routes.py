@@ -22,7 +22,7 @@ from querybuild.errors import nearest, quoted
 from querybuild.groups import GROUPING
 from querybuild.parse import CHOICES, ON_CONFLICT
 from server.errors import RouteNotFound
-from server.http.negotiation import ANY, ATOMIC_OPERATIONS, JSON_API, MediaType
+from server.http.negotiation import ANY, ATOMIC_OPERATIONS, FORM, JSON_API, MediaType
 from server.http.target import ASTERISK
 from server.settings import Settings
 
@@ -146,6 +146,10 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
 }
 """The methods of each shape, in the order of Allow. HEAD is added where GET is, and OPTIONS everywhere."""
 
+QUERY = "QUERY"
+QUERIED = (Shape.COLLECTION, Shape.RESOURCE, Shape.RELATED, Shape.RELATIONSHIP, Shape.FUNCTION)
+"""The shapes that have QUERY (RFC 10008) where they have GET."""
+
 NOT_ALLOWED = Method("")
 """Used for a method that a route does not have."""
 
@@ -167,6 +171,8 @@ def methods_of(shape: Shape, declared: frozenset[str] = frozenset(), is_to_many:
     }
     if "GET" in methods:
         methods["HEAD"] = methods["GET"]
+        if shape in QUERIED:
+            methods[QUERY] = msgspec.structs.replace(methods["GET"], name=QUERY, body=FORM)
     return methods | {"OPTIONS": OPTIONS}
 
 

@@ -69,6 +69,7 @@ LIMITS = Limits(
     max_included=0,
     max_included_page=0,
     max_groups=0,
+    max_url_bytes=0,
     max_filter_depth=20,
     max_filter_nodes=1000,
     max_list_values=10_000,

@@ -48,6 +48,8 @@ Documents are those of [JSON:API](https://jsonapi.org/format/1.0/).
   be nested deeper than the schemas say. A dotted path (`group.name`) leads to a field of a related resource.
   `filter[field]=value` and `filter[field][operator]=value` are short forms.
 - `include` and `sort` may have longer paths than those that are listed.
+- Routes with `x-query` have the method QUERY too: it answers like GET, with the parameters of the URL in a body of
+  `application/x-www-form-urlencoded`.
 - Every answer has the header `X-Request-Id`: that of the request, or a new one.
 """
 """What the schemas do not say."""

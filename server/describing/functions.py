@@ -11,7 +11,7 @@ from serializers.json_api import MEDIA_TYPE
 from serializers.openapi.api import Api, component, ref
 from serializers.openapi.attributes import written_schema
 from serializers.openapi.parameters import parameter_refs
-from server.describing.operations import Describer, Paths
+from server.describing.operations import X_QUERY, Describer, Paths
 from server.describing.responses import response
 from server.routes import TABLE, Method, Shape
 
@@ -52,6 +52,8 @@ def _operation(function: Function, audiences: tuple[Audience, ...], api: Api, de
     document = _VALUE if resource is None else ref(component(resource.type, "collection"))
     described = describer.described(row, has_id=False, is_open=function.access is None)
     headers = describer.headers_of_writes if described.is_write else []
+    if function.method == "GET":
+        found["x-query"] = X_QUERY
     found["responses"] = {"200": response(200, {MEDIA_TYPE: document}, headers)} | describer.refusals.of(described)
     is_readable = resource is None or (resource.type, "read") not in describer.refused
     return found | describer.security(has_public=ANYONE in audiences and is_readable)

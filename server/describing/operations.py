@@ -28,7 +28,7 @@ from serializers.openapi.parameters import id_parameter, parameter_refs
 from server.describing.responses import DescribedOperation, Refusals, response
 from server.errors import IDEMPOTENCY_KEY
 from server.http.idempotency import IDEMPOTENT_REPLAYED
-from server.http.negotiation import EXTENDED, MediaType
+from server.http.negotiation import EXTENDED, FORM, MediaType
 from server.http.preferences import PREFER, PREFERENCE_APPLIED
 from server.routes import TABLE, WRITES, Method, Route, Shape, methods_of
 
@@ -77,6 +77,10 @@ PURPOSES: dict[tuple[Shape, str, bool | None], Purpose] = {
 
 OPERATIONS = frozenset(("get", "put", "post", "delete", "options", "head", "patch", "trace"))
 """The members of a path that are operations."""
+
+
+X_QUERY: JsonSchema = {"requestBody": {"content": {FORM.name: {}}}}
+"""That a route has QUERY too. OpenAPI has no place for it before 3.2."""
 
 
 class Describer:
@@ -162,6 +166,8 @@ class Describer:
             is_described = (name in WRITES and not self.is_read_only) or name == "GET"
             if is_described and route.allows(name, self.api.catalog):
                 found[name.lower()] = self._operation(route, row, PURPOSES[route.shape, name, row.is_to_many])
+        if "get" in found:
+            found["get"]["x-query"] = X_QUERY
         return found
 
     def _operation(self, route: Route, row: Method, purpose: Purpose) -> JsonSchema:

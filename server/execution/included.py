@@ -99,6 +99,8 @@ def shown_rows(read: PreparedRead, branch: Branch, rows: Sequence[Row]) -> Seque
     def onward(parents: Sequence[Any], last: Sequence[Row]) -> list[bytes]:
         query = linkage_query(read.queries.own, listed.parameters, listed.size).encode()
         values = [(str(row[0]),) for row in last] if choice.is_by_id else [row[begin:end] for row in last]
+        if len(query) > listed.max_bytes:
+            return [b""] * len(parents)
         # A cursor has no character that a URL would have to encode.
         cursors = encode_cursors(listed.cursor_mark, zip(map(str, parents), values, strict=True), ids)
         return [query + cursor for cursor in cursors]

@@ -26,16 +26,11 @@ from querybuild.principal import Principal
 from serializers.json_api import MEDIA_TYPE
 from server.engine import ANYBODY, Engine
 from server.errors import BodyTimeout, ErrorAnswer, MethodNotAllowed, RouteNotFound, UrlTooLong, answer
+from server.handlers import telling
 from server.handlers.received_body import ReceivedBody, exchange_of
 from server.handlers.sender import Sender
-from server.handlers.telling import (
-    ask_for_credentials,
-    sends_timing,
-    tell_caches,
-    tell_caches_of_principals,
-    timing,
-)
-from server.handlers.write_checks import check_write
+from server.handlers.telling import tell_caches, tell_methods
+from server.handlers.write_checks import check_query, check_write, max_body
 from server.http import compression
 from server.http.headers import Headers
 from server.http.negotiation import JSON_API, accepted_type
@@ -44,7 +39,7 @@ from server.http.target import is_too_long
 from server.http.transport.answering import http_date
 from server.limits.running import CancelScope, ClientGone, Running
 from server.postgres.database import Database
-from server.routes import NOT_ALLOWED, OPTIONS, WRITES, Route
+from server.routes import NOT_ALLOWED, OPTIONS, QUERY, WRITES, Route
 
 HALF_BODY_SECONDS = 2.0
 """How long the server waits for the rest of a body when it stops."""
@@ -85,6 +80,7 @@ class Handler(RequestHandler):
     context: Context
     """What the principal may do. `prepare` sets it."""
     _headers: Headers
+    SUPPORTED_METHODS = (*RequestHandler.SUPPORTED_METHODS, QUERY)
 
     def initialize(self, engine: Engine, database: Database, route: Route | None, running: Running) -> None:
         self.engine = engine
@@ -96,7 +92,7 @@ class Handler(RequestHandler):
             self.resource = route.resource
         self._running = running
         self.sender = Sender(self.request, engine, running, is_counted=self.is_counted)
-        self.received = ReceivedBody(self.request, self.request_id, engine.settings.max_body_bytes, running.bodies)
+        self.received = ReceivedBody(self.request, self.request_id, max_body(self.method, engine), running.bodies)
         running.add(self, self.request.began_at)
         self.stages: list[tuple[str, float]] = []
         self.cancel_scope = CancelScope()
@@ -159,7 +155,7 @@ class Handler(RequestHandler):
             if route.relationship is not None and route.relationship not in self.resource.relationships:
                 self.route, self.method = None, NOT_ALLOWED
         if self.engine.has_authentication:
-            tell_caches_of_principals(self._headers, self.sender)
+            telling.tell_caches_of_principals(self._headers, self.sender)
 
     def check_request(self) -> None:
         """Check the request against the row of its method in the route table, when the principal is known."""
@@ -172,6 +168,8 @@ class Handler(RequestHandler):
                 self.answer_type = accepted_type(", ".join(headers["Accept"]), method.answers)
             if method.name in WRITES:
                 self.prepare_write()
+            elif method.name == QUERY:
+                check_query(self.request, self.received)
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
         """Keep a chunk of the body, or refuse the request if the body becomes too large."""
@@ -233,7 +231,7 @@ class Handler(RequestHandler):
     async def options(self, *_: Any) -> None:
         self.set_status(204)
         self.clear_header("Content-Type")
-        self.set_header("Allow", ", ".join(self.allow()))
+        tell_methods(self._headers, self.allow())
 
     async def head(self, *arguments: Any) -> None:
         """Answer like GET. tornado omits the body and keeps Content-Length."""
@@ -328,9 +326,9 @@ class Handler(RequestHandler):
         self.clear()
         self.set_status(made.status)
         if self.engine.has_authentication:
-            tell_caches_of_principals(self._headers, self.sender)
+            telling.tell_caches_of_principals(self._headers, self.sender)
         if made.status == 401:
-            ask_for_credentials(self._headers, self.engine, self.request, error)
+            telling.ask_for_credentials(self._headers, self.engine, self.request, error)
         if self.engine.settings.cache_control:
             self._headers["Cache-Control"] = "no-store"
         for name, value in made.headers:
@@ -421,8 +419,8 @@ class Handler(RequestHandler):
 
     def set_server_timing(self) -> None:
         """Set the header Server-Timing, if the settings allow it."""
-        if self.stages and sends_timing(self.engine, self.request):
-            self._headers["Server-Timing"] = timing(self.stages)
+        if self.stages and telling.sends_timing(self.engine, self.request):
+            self._headers["Server-Timing"] = telling.timing(self.stages)
 
     def finish_document(self, body: bytes, status: int = 200) -> None:
         """Send this document as the answer."""

@@ -4,6 +4,7 @@ stream."""
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import sys
 import time
@@ -45,7 +46,7 @@ from server.postgres.driver_errors import OF_ROWS
 from server.postgres.sharing.stream_slots import Reader
 from server.postgres.sharing.stream_turn import StreamTurn
 from server.preparing.reads import PreparedRead, ReadShape
-from server.routes import route_not_found
+from server.routes import QUERY, route_not_found
 
 log = logging.getLogger("server")
 
@@ -71,6 +72,14 @@ class ReadingHandler(Handler):
 
     _gzip_stream: compression.GzipStream | None = None
     _reader: Reader
+
+    async def query(self, *arguments: Any) -> None:
+        """Answer like GET, with the parameters of the body."""
+        # As those of a URL arrive.
+        self.request.query = self.received.take().decode("latin-1")
+        answered = self.get(*arguments)
+        if inspect.isawaitable(answered):
+            await answered
 
     async def answer_read(self, shape: ReadShape, links: Callable[[], dict[str, str]] = dict) -> None:
         """Answer a GET with a document or a stream. links: as for `Reading`."""
@@ -268,6 +277,8 @@ class ReadingHandler(Handler):
         pages: dict[str, str] = {}
         if self.is_readable():
             pages = page_links(self.self_path(), prepared.queries, page, total=total, has_next=False)
+            if self.request.method == QUERY:
+                pages = self._links_of_query(pages)
         return stream.tail(pages | reading.links(), page_meta(page, count, total))
 
     def document(
@@ -287,7 +298,8 @@ class ReadingHandler(Handler):
         encode = self.encoder_of(prepared).document
         if not prepared.plan.is_collection:
             if self.is_readable():
-                links = {"self": with_query(path, prepared.queries.own), **links}
+                own = path if self.request.method == QUERY else with_query(path, prepared.queries.own)
+                links = {"self": own, **links}
             return encode(result.rows, links, meta, result.received_bytes, max_bytes, pace)
         page, total = prepared.page, result.total
         exact = None if result.is_estimated else total
@@ -298,6 +310,10 @@ class ReadingHandler(Handler):
         elif self.is_readable():
             pages = page_links(path, prepared.queries, page, total=exact, has_next=result.has_more)
         counted = page_meta(page, len(result.rows[0]), total)
+        if self.request.method == QUERY:
+            if (onward := pages.get("next")) and not self._fits(onward) and page.family == "cursor":
+                counted.page = {"after": last}
+            pages = self._links_of_query(pages)
         counted.message = None if meta is None else meta.message
         counted.totalEstimated = result.is_estimated
         counted.partial = prepared.plan.is_linkage and bool(prepared.plan.rows.conditions)
@@ -305,6 +321,14 @@ class ReadingHandler(Handler):
         if prepared.plan.data == "groups":
             counted.groups, rows = encode_groups(prepared.plan, rows[0]), [()]
         return encode(rows, pages | links, counted, result.received_bytes, max_bytes, pace)
+
+    def _links_of_query(self, pages: dict[str, str]) -> dict[str, str]:
+        """Return the links of the answer to a QUERY: its own path, and those to pages that a GET can have."""
+        found = {name: link for name, link in pages.items() if self._fits(link)}
+        return found | {"self": self.self_path()} if pages else found
+
+    def _fits(self, link: str) -> bool:
+        return len(link) <= self.engine.settings.max_url_bytes
 
     def encoder_of(self, prepared: PreparedRead) -> DocumentEncoder:
         """Return the encoder of the documents of a read, in the representation that the client accepts."""

@@ -1,5 +1,5 @@
-"""Sets headers of answers: for caches and for clients without credentials, which depend on who asks, and the times of
-the stages.
+"""Sets headers of answers: for caches and for clients without credentials, which depend on who asks, the methods of a
+route, and the times of the stages.
 
 It must not know: documents, handlers.
 """
@@ -7,13 +7,16 @@ It must not know: documents, handlers.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from server.authentication.bearer import challenge
 from server.engine import Engine
 from server.handlers.sender import Sender
 from server.http.allowed_hosts import own_origin
 from server.http.headers import Headers
+from server.http.negotiation import FORM
 from server.http.request import Request
+from server.routes import QUERY
 
 _PROXIED = frozenset({"X-Forwarded-For", "Forwarded", "Via", "X-Real-Ip"})
 """The headers that proxies add."""
@@ -55,3 +58,10 @@ def timing(stages: list[tuple[str, float]]) -> str:
     for name, begin in reversed(stages):
         text, end = ", %s;dur=%.3f%s" % (name, (end - begin) * 1000, text), begin  # noqa: UP031 - it is faster
     return text[2:]
+
+
+def tell_methods(headers: Headers, allow: Sequence[str]) -> None:
+    """Set the headers that name the methods of a route, and the media type of a QUERY."""
+    headers["Allow"] = ", ".join(allow)
+    if QUERY in allow:
+        headers["Accept-Query"] = f'"{FORM.name}"'

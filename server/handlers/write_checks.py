@@ -1,24 +1,46 @@
-"""Checks writes before their body arrives.
+"""Checks requests with a body before it arrives: writes, and reads by QUERY.
 
 It must not know: documents, the database, handlers.
 """
 
 from __future__ import annotations
 
+from querybuild.errors import ParameterError
 from server.engine import Engine
-from server.errors import ReadOnlyServer, UnsupportedMediaType
+from server.errors import ReadOnlyServer, RequestFault, UnsupportedMediaType
 from server.handlers.received_body import ReceivedBody
 from server.http.headers import Headers
-from server.http.negotiation import ANY, MediaType, check_content_type
+from server.http.negotiation import ANY, FORM, MediaType, check_content_type
 from server.http.preconditions import check_preconditions
 from server.http.preferences import wants_rollback
-from server.routes import Method
+from server.http.request import Request
+from server.routes import QUERY, Method
 
 
 def check_writable(engine: Engine) -> None:
     """Check that the server accepts writes. Raises ReadOnlyServer."""
     if engine.settings.read_only:
         raise ReadOnlyServer("This server only answers reads.")
+
+
+def max_body(method: Method, engine: Engine) -> int:
+    """Return how many bytes a body may have."""
+    return engine.settings.max_query_bytes if method.name == QUERY else engine.settings.max_body_bytes
+
+
+def check_query(request: Request, received: ReceivedBody) -> None:
+    """Check a QUERY: its parameters are in its body. Raises RequestFault, Overloaded."""
+    headers = request.headers
+    media_type = headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if not media_type:
+        raise RequestFault(f"A QUERY needs a Content-Type: {FORM.name}.", header="Content-Type")
+    if media_type != FORM.name:
+        raise UnsupportedMediaType(f"The Content-Type of a QUERY must be {FORM.name}.", header="Content-Type")
+    _check_encoding(headers)
+    if request.query:
+        name = request.query.partition("=")[0].partition("&")[0]
+        raise ParameterError("A QUERY has its parameters in its body, and none in its URL.", parameter=name)
+    received.check_length()
 
 
 def check_write(
@@ -44,6 +66,10 @@ def _check_media_type(headers: Headers, received: ReceivedBody, accepted: MediaT
     extensions: frozenset[str] = frozenset()
     if received.content_length() or "Transfer-Encoding" in headers.by_name or "Content-Type" in headers.by_name:
         extensions = check_content_type(headers.get("Content-Type"), accepted)
+    _check_encoding(headers)
+    return extensions
+
+
+def _check_encoding(headers: Headers) -> None:
     if "Content-Encoding" in headers.by_name and headers["Content-Encoding"].lower() != "identity":
         raise UnsupportedMediaType("A body must not be compressed.", header="Content-Encoding")
-    return extensions

@@ -19,7 +19,7 @@ EXPOSED = (
     "Location, ETag, Preference-Applied, Idempotent-Replayed, X-Request-Id, Retry-After, Server-Timing, "
     "WWW-Authenticate"
 )
-METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
+METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, QUERY"
 MAX_AGE_SECONDS = 7200
 """How long a browser may cache the answer to a preflight. This is Chromium's maximum."""
 

@@ -53,6 +53,10 @@ def add_vary(headers: HTTPHeaders, name: str) -> None:
     headers["Vary"] = f"{headers['Vary']}, {name}" if "Vary" in headers else name
 
 
+FORM = MediaType("application/x-www-form-urlencoded")
+"""The media type of the body of a QUERY."""
+
+
 @lru_cache(maxsize=CACHED_HEADERS)
 def check_content_type(value: str | None, accepted: MediaType) -> frozenset[str]:
     """Return the extensions that a request with a JSON:API body applies. Raises UnsupportedMediaType."""

@@ -24,7 +24,7 @@ _SUM = len(SECONDS) + 1
 
 LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
-METHODS = frozenset({"GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"})
+METHODS = frozenset({"GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS", "QUERY"})
 """Other methods are counted together."""
 
 Stages = Sequence[tuple[str, float]]

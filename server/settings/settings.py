@@ -276,6 +276,9 @@ class Settings(RetrySettings, frozen=True, kw_only=True):
     max_url_bytes: Annotated[
         int, Meta(ge=256, le=16 * MIB, description="The longest URL of a request; above it a 414."), LIMITS
     ] = 16_384
+    max_query_bytes: Annotated[
+        int, Meta(ge=256, le=64 * MIB, description="The largest body of a QUERY; above it a 413."), LIMITS
+    ] = MIB
     max_header_bytes: Annotated[
         int,
         Meta(

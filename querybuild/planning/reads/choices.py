@@ -32,7 +32,8 @@ class PlannedChoice(msgspec.Struct, frozen=True):
     """The list of the related rows that a choice shows the first of. Its route is that of the linkage.
 
     parameters: the names of the parameters of the choice, as sent. size: how many rows a page of the list has.
-    list_name, cursor_mark: as of `PlannedRead`. vals: the indexes of its values among those of the request.
+    list_name, cursor_mark: as of `PlannedRead`. vals: the indexes of its values among those of the request. max_bytes:
+    of a link to a page.
     """
 
     parameters: tuple[str, ...]
@@ -40,6 +41,7 @@ class PlannedChoice(msgspec.Struct, frozen=True):
     list_name: str
     cursor_mark: str
     vals: tuple[int, ...]
+    max_bytes: int
 
 
 class ChosenRows(msgspec.Struct, frozen=True):
@@ -125,6 +127,7 @@ class ChoicePlanner:
             name,
             mark_of(name, vals_of(choice.filter)),
             tuple([node.index for node in field_filters(choice.filter) if node.field is None]),
+            self._limits.max_url_bytes,
         )
 
     def _chosen(self, index: int, choice: IncludeChoice) -> ChosenRows:
