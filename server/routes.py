@@ -147,7 +147,7 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
 """The methods of each shape, in the order of Allow. HEAD is added where GET is, and OPTIONS everywhere."""
 
 QUERY = "QUERY"
-QUERIED = (Shape.COLLECTION, Shape.RESOURCE, Shape.RELATED, Shape.RELATIONSHIP, Shape.FUNCTION)
+QUERIED = (Shape.COLLECTION, Shape.RESOURCE, Shape.RELATED, Shape.RELATIONSHIP, Shape.FUNCTION, Shape.SERVER)
 """The shapes that have QUERY (RFC 10008) where they have GET."""
 
 NOT_ALLOWED = Method("")

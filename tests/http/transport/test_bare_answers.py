@@ -143,7 +143,7 @@ async def test_a_late_head_is_logged_and_counted(start: Start, rows_url: str, ca
 
 @pytest.mark.parametrize(
     ("read_only", "allow"),
-    [(False, "GET, POST, PATCH, DELETE, HEAD, OPTIONS"), (True, "GET, HEAD, OPTIONS")],
+    [(False, "GET, POST, PATCH, DELETE, HEAD, QUERY, OPTIONS"), (True, "GET, HEAD, QUERY, OPTIONS")],
 )
 async def test_options_of_the_whole_server(start: Start, rows_url: str, read_only: bool, allow: str) -> None:
     api = await start(rows_url, built_in(), read_only=read_only, path_prefix="/api")

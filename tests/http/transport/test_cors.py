@@ -21,7 +21,7 @@ EXPOSED = (
     "Location, ETag, Preference-Applied, Idempotent-Replayed, X-Request-Id, Retry-After, Server-Timing, "
     "WWW-Authenticate"
 )
-METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
+METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, QUERY"
 NAMES = {"Vary", "Access-Control-Allow-Origin", "Access-Control-Expose-Headers", "Access-Control-Allow-Methods"}
 NAMES |= {"Access-Control-Allow-Headers", "Access-Control-Max-Age", "Access-Control-Allow-Credentials"}
 READABLE = {
@@ -90,7 +90,7 @@ async def test_a_preflight_keeps_the_connection(shared: Api) -> None:
 async def test_an_origin_that_is_not_allowed_gets_no_headers(shared: Api, origin: str) -> None:
     answer = await preflight(shared, "/users", origin)
     assert (answer.status, cors_headers(answer)) == (204, {"Vary": "Accept, Origin"})
-    assert answer.headers["Allow"] == "GET, POST, HEAD, OPTIONS"
+    assert answer.headers["Allow"] == "GET, POST, HEAD, QUERY, OPTIONS"
     assert (await preflight(shared, "/nothing", origin)).status == 404
     answer = await shared.get("/users/1", Origin=origin)
     assert (answer.status, cors_headers(answer)) == (200, {"Vary": "Accept, Origin"})
@@ -98,7 +98,7 @@ async def test_an_origin_that_is_not_allowed_gets_no_headers(shared: Api, origin
 
 async def test_options_requests_that_are_not_a_preflight(shared: Api) -> None:
     answer = await shared.request("OPTIONS", "/users", headers={"Origin": PAGE})
-    assert (answer.status, answer.headers["Allow"]) == (204, "GET, POST, HEAD, OPTIONS")
+    assert (answer.status, answer.headers["Allow"]) == (204, "GET, POST, HEAD, QUERY, OPTIONS")
     assert cors_headers(answer) == READABLE
     answer = await shared.request("OPTIONS", "/users", headers={"Access-Control-Request-Method": "GET"})
     assert cors_headers(answer) == {"Vary": "Accept, Origin"}

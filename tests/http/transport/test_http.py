@@ -11,8 +11,8 @@ from tests import catalog
 from tests.http.conftest import MEDIA_TYPE, Answer, Api, Serve
 from tests.http.expected import PATHS, error, target
 
-COLLECTION_ALLOW = "GET, POST, HEAD, OPTIONS"
-RESOURCE_ALLOW = "GET, PATCH, DELETE, HEAD, OPTIONS"
+COLLECTION_ALLOW = "GET, POST, HEAD, QUERY, OPTIONS"
+RESOURCE_ALLOW = "GET, PATCH, DELETE, HEAD, QUERY, OPTIONS"
 FIXED_ALLOW = "GET, HEAD, OPTIONS"
 ALLOW = [
     *((path, COLLECTION_ALLOW) for path in PATHS.values()),

@@ -36,7 +36,7 @@ def is_error(answer: Answer, expected: dict[str, Any]) -> None:
                 405,
                 "method_not_allowed",
                 "Method Not Allowed",
-                "“PUT” is not allowed here; allowed are GET, POST, HEAD, OPTIONS.",
+                "“PUT” is not allowed here; allowed are GET, POST, HEAD, QUERY, OPTIONS.",
             ),
         ),
         (
@@ -224,8 +224,8 @@ async def test_a_body_of_a_get_is_ignored(reader: Api, method: str) -> None:
 )
 async def test_strange_methods(reader: Api, method: str, path: str, status: int) -> None:
     allow = {
-        "/users": "GET, POST, HEAD, OPTIONS",
-        "/users/1": "GET, PATCH, DELETE, HEAD, OPTIONS",
+        "/users": "GET, POST, HEAD, QUERY, OPTIONS",
+        "/users/1": "GET, PATCH, DELETE, HEAD, QUERY, OPTIONS",
         "/": "GET, HEAD, OPTIONS",
     }
     async with connected(reader.port) as wire:

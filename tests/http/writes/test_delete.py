@@ -121,4 +121,4 @@ async def test_a_body_is_ignored(api: Api) -> None:
 
 async def test_delete_of_a_collection_is_not_allowed(api: Api) -> None:
     answer = await api.delete("/users")
-    assert (answer.status, answer.headers["Allow"]) == (405, "GET, POST, HEAD, OPTIONS")
+    assert (answer.status, answer.headers["Allow"]) == (405, "GET, POST, HEAD, QUERY, OPTIONS")

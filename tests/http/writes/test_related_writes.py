@@ -408,10 +408,10 @@ async def test_a_missing_owner_of_a_link_table(corners: Api) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "allow"),
     [
-        ("PATCH", "/users/1/computers", "GET, POST, HEAD, OPTIONS"),
-        ("DELETE", "/users/1/computers", "GET, POST, HEAD, OPTIONS"),
-        ("POST", "/users/1/bio", "GET, PATCH, DELETE, HEAD, OPTIONS"),
-        ("POST", "/users/1/group", "GET, PATCH, DELETE, HEAD, OPTIONS"),
+        ("PATCH", "/users/1/computers", "GET, POST, HEAD, QUERY, OPTIONS"),
+        ("DELETE", "/users/1/computers", "GET, POST, HEAD, QUERY, OPTIONS"),
+        ("POST", "/users/1/bio", "GET, PATCH, DELETE, HEAD, QUERY, OPTIONS"),
+        ("POST", "/users/1/group", "GET, PATCH, DELETE, HEAD, QUERY, OPTIONS"),
     ],
 )
 async def test_methods_that_are_not_allowed(api: Api, method: str, path: str, allow: str) -> None:

@@ -278,10 +278,10 @@ async def test_parameters(api: Api) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "allow"),
     [
-        ("POST", "/users/1/relationships/group", "GET, PATCH, HEAD, OPTIONS"),
-        ("DELETE", "/users/1/relationships/group", "GET, PATCH, HEAD, OPTIONS"),
-        ("DELETE", "/users/1/relationships/bio", "GET, PATCH, HEAD, OPTIONS"),
-        ("PUT", "/users/1/relationships/computers", "GET, POST, PATCH, DELETE, HEAD, OPTIONS"),
+        ("POST", "/users/1/relationships/group", "GET, PATCH, HEAD, QUERY, OPTIONS"),
+        ("DELETE", "/users/1/relationships/group", "GET, PATCH, HEAD, QUERY, OPTIONS"),
+        ("DELETE", "/users/1/relationships/bio", "GET, PATCH, HEAD, QUERY, OPTIONS"),
+        ("PUT", "/users/1/relationships/computers", "GET, POST, PATCH, DELETE, HEAD, QUERY, OPTIONS"),
     ],
 )
 async def test_methods_that_are_not_allowed(api: Api, method: str, path: str, allow: str) -> None:
@@ -346,9 +346,9 @@ async def test_disabled_writes(serve_many: Api) -> None:
     await fill(serve_many)
     done = {"POST": "added", "PATCH": "replaced", "DELETE": "removed"}
     closed = [
-        ("shown", ("POST", "PATCH", "DELETE"), "read", "GET, HEAD, OPTIONS"),
-        ("growing", ("PATCH", "DELETE"), "read, add", "GET, POST, HEAD, OPTIONS"),
-        ("shrinking", ("POST", "PATCH"), "read, remove", "GET, DELETE, HEAD, OPTIONS"),
+        ("shown", ("POST", "PATCH", "DELETE"), "read", "GET, HEAD, QUERY, OPTIONS"),
+        ("growing", ("PATCH", "DELETE"), "read, add", "GET, POST, HEAD, QUERY, OPTIONS"),
+        ("shrinking", ("POST", "PATCH"), "read, remove", "GET, DELETE, HEAD, QUERY, OPTIONS"),
     ]
     for name, methods, allowed, allow in closed:
         assert (await serve_many.request("OPTIONS", f"/papers/a/relationships/{name}")).headers["Allow"] == allow

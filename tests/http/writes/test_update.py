@@ -429,7 +429,7 @@ async def test_a_missing_id(api: Api) -> None:
 
 async def test_patch_of_a_collection_is_not_allowed(api: Api) -> None:
     answer = await api.patch("/users", document("user", ADA, id="1"))
-    assert (answer.status, answer.headers["Allow"]) == (405, "GET, POST, HEAD, OPTIONS")
+    assert (answer.status, answer.headers["Allow"]) == (405, "GET, POST, HEAD, QUERY, OPTIONS")
 
 
 # what is hidden

@@ -8,7 +8,7 @@ from tornado.httputil import HTTPHeaders
 from server.http.cors import allowed_origin, preflight_headers
 
 ANSWERED = {
-    "Access-Control-Allow-Methods": "GET, HEAD, POST, PUT, PATCH, DELETE",
+    "Access-Control-Allow-Methods": "GET, HEAD, POST, PUT, PATCH, DELETE, QUERY",
     "Access-Control-Max-Age": "7200",
 }
 

@@ -9,7 +9,7 @@ from querybuild.parse import FAMILIES
 from server.handlers import HANDLERS
 from server.handlers.custom import CustomHandler, defined_methods
 from server.http.negotiation import ANY, ATOMIC_OPERATIONS, JSON_API
-from server.routes import OPENMETRICS, TABLE, TEXT, Shape, methods_of
+from server.routes import OPENMETRICS, QUERIED, QUERY, TABLE, TEXT, Shape, methods_of
 
 ALL = RESOURCE_METHODS | RELATIONSHIP_METHODS
 UNREAD = ALL - {"list", "detail", "read"}
@@ -64,13 +64,16 @@ def test_methods(shape: Shape, declared: set[str], is_to_many: bool | None, rows
     shown = [
         f"{name}|{' '.join(sorted(row.accepts))}|{NAMES[row.body]}"
         for name, row in methods.items()
-        if name not in ("HEAD", "OPTIONS")
+        if name not in ("HEAD", "OPTIONS", QUERY)
     ]
     assert shown == rows
     # In the order of Allow.
     names = [row.partition("|")[0] for row in rows]
-    assert list(methods) == [*names, *(["HEAD"] if "GET" in names else []), "OPTIONS"]
+    reads = ["HEAD", *[QUERY] * (shape in QUERIED)] if "GET" in names else []
+    assert list(methods) == [*names, *reads, "OPTIONS"]
     assert methods.get("HEAD") is methods.get("GET")
+    if QUERY in methods:
+        assert methods[QUERY].accepts == methods["GET"].accepts
     assert methods["OPTIONS"].body is None
 
 
