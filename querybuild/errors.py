@@ -116,6 +116,10 @@ class FilterError(ParameterError):
     """A filter is invalid."""
 
 
+class QueryTooCostly(ParameterError):
+    """A query costs more than `max_query_cost`."""
+
+
 class BodyError(ApiError):
     """The request document is invalid."""
 

@@ -34,6 +34,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_bulk_rows: int
     max_groups: int
     max_url_bytes: int
+    max_query_cost: int | None
     has_row_security: bool = False
     time_zones: frozenset[str] = frozenset()
 

@@ -310,6 +310,7 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     query_errors.FieldsError: ErrorRow(400, "invalid_fields", "Invalid Sparse Fieldset"),
     query_errors.PageError: ErrorRow(400, "invalid_page", "Invalid Page"),
     query_errors.GroupError: ErrorRow(400, "invalid_groups", "Invalid Groups"),
+    query_errors.QueryTooCostly: ErrorRow(400, "query_too_costly", "Query Too Costly"),
     query_errors.FilterError: ErrorRow(400, "invalid_filter", "Invalid Filter"),
     ValueRefused: ErrorRow(400, "value_refused", "Value Refused"),
     TooManyIncluded: ErrorRow(400, "too_many_included", "Too Many Included Resources"),

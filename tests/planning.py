@@ -38,6 +38,7 @@ LIMITS = Limits(
     max_included_page=1000,
     max_groups=1000,
     max_url_bytes=16_384,
+    max_query_cost=None,
     max_filter_depth=10,
     max_filter_nodes=100,
     max_list_values=1000,

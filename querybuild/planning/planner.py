@@ -57,6 +57,7 @@ class PlannedRead(msgspec.Struct, frozen=True):
     cursor_parent: the parent of the list that the request's cursor was created for. None without a cursor.
     readers: for each converted val of the filters its index, and the function that converts it.
     filters: the filter objects of the request.
+    cost: what it costs, by what it asks for.
     choices: the lists that the chosen included rows are the first of. has_form: whether another read of the same form
         has the same plan.
     """
@@ -72,6 +73,7 @@ class PlannedRead(msgspec.Struct, frozen=True):
     filters: tuple[SentFilter, ...] = ()
     choices: tuple[PlannedChoice, ...] = ()
     has_form: bool = True
+    cost: int = 0
 
 
 Fieldset = tuple[tuple[Attribute, ...], tuple[Relationship, ...]]

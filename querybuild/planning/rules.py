@@ -70,6 +70,7 @@ LIMITS = Limits(
     max_included_page=0,
     max_groups=0,
     max_url_bytes=0,
+    max_query_cost=None,
     max_filter_depth=20,
     max_filter_nodes=1000,
     max_list_values=10_000,

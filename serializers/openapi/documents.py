@@ -48,6 +48,7 @@ SHARED: Schemas = {
             "totalPages": _COUNT,
             "totalEstimated": {"type": "boolean", "description": "Whether the total is an estimate."},
             "message": TEXT,
+            "cost": _COUNT | {"description": "What the read costs, if the request prefers to know."},
             "groups": {
                 "type": "array",
                 "items": _object({"by": {"type": "object"}}, ["by"]),

@@ -63,6 +63,9 @@ IN_HEADER: Schemas = {
         {"type": "string", "enum": ["tx=commit", "tx=rollback"]},
         "tx=commit",
     ),
+    "Prefer.read": _in_header(
+        "Prefer", "With `cost` the answer has `meta.cost`.", {"type": "string", "enum": ["cost"]}, "cost"
+    ),
     "Idempotency-Key": _KEY,
     "Idempotency-Key.required": _KEY | {"required": True},
 }

@@ -251,6 +251,7 @@ def _headers(row: Method, subject: Resource, linkage: Relationship | None) -> It
     """Yield the components of the headers of a request. subject: what it writes."""
     if row.name == "GET":
         yield "If-None-Match"
+        yield "Prefer.read"
     allowed = row.preconditions or frozenset()
     if "If-None-Match" in allowed and subject.client_ids:
         yield "If-None-Match.new"

@@ -38,7 +38,8 @@ from server.handlers.conditional import ends_with_tag
 from server.handlers.pipeline import run_stages
 from server.handlers.received_body import exchange_of
 from server.http import compression
-from server.http.negotiation import JSON_API
+from server.http.negotiation import JSON_API, add_vary
+from server.http.preferences import COST, PREFER, PREFERENCE_APPLIED, wants_cost
 from server.limits.running import ClientGone
 from server.observing.logs import one_line
 from server.postgres.connection import PostgresConnection
@@ -46,7 +47,7 @@ from server.postgres.driver_errors import OF_ROWS
 from server.postgres.sharing.stream_slots import Reader
 from server.postgres.sharing.stream_turn import StreamTurn
 from server.preparing.reads import PreparedRead, ReadShape
-from server.routes import QUERY, route_not_found
+from server.routes import QUERY, WRITES, route_not_found
 
 log = logging.getLogger("server")
 
@@ -159,6 +160,9 @@ class ReadingHandler(Handler):
         self.tell_caches()
         if self.answer_type is not JSON_API:
             self.set_header("Content-Type", self.answer_type.name)
+        if self._shows_cost():
+            add_vary(self._headers, PREFER)
+            self.set_header(PREFERENCE_APPLIED, COST)
 
     async def _long_pace(self) -> Pace:
         """Return how long the steps of a long answer may take. If other requests have short answers, those that have
@@ -279,7 +283,9 @@ class ReadingHandler(Handler):
             pages = page_links(self.self_path(), prepared.queries, page, total=total, has_next=False)
             if self.request.method == QUERY:
                 pages = self._links_of_query(pages)
-        return stream.tail(pages | reading.links(), page_meta(page, count, total))
+        counted = page_meta(page, count, total)
+        counted.cost = prepared.planned.cost if self._shows_cost() else None
+        return stream.tail(pages | reading.links(), counted)
 
     def document(
         self,
@@ -300,6 +306,8 @@ class ReadingHandler(Handler):
             if self.is_readable():
                 own = path if self.request.method == QUERY else with_query(path, prepared.queries.own)
                 links = {"self": own, **links}
+            if self._shows_cost():
+                meta = msgspec.structs.replace(meta or Meta(), cost=prepared.planned.cost)
             return encode(result.rows, links, meta, result.received_bytes, max_bytes, pace)
         page, total = prepared.page, result.total
         exact = None if result.is_estimated else total
@@ -315,12 +323,17 @@ class ReadingHandler(Handler):
                 counted.page = {"after": last}
             pages = self._links_of_query(pages)
         counted.message = None if meta is None else meta.message
+        counted.cost = prepared.planned.cost if self._shows_cost() else None
         counted.totalEstimated = result.is_estimated
         counted.partial = prepared.plan.is_linkage and bool(prepared.plan.rows.conditions)
         rows = result.rows
         if prepared.plan.data == "groups":
             counted.groups, rows = encode_groups(prepared.plan, rows[0]), [()]
         return encode(rows, pages | links, counted, result.received_bytes, max_bytes, pace)
+
+    def _shows_cost(self) -> bool:
+        """Return whether the answer has the cost of the read: the client prefers it."""
+        return self.method.name not in WRITES and wants_cost(self.request.headers)
 
     def _links_of_query(self, pages: dict[str, str]) -> dict[str, str]:
         """Return the links of the answer to a QUERY: its own path, and those to pages that a GET can have."""

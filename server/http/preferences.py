@@ -11,6 +11,7 @@ from server.errors import PreferenceUnsupported
 from server.http.headers import Headers
 
 PREFER, PREFERENCE_APPLIED = "Prefer", "Preference-Applied"
+COST = "cost"
 ROLLBACK, COMMIT = "tx=rollback", "tx=commit"
 
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -35,6 +36,15 @@ def wants_rollback(headers: Headers, *, is_possible: bool) -> bool:
         return False
     why = "tx=rollback is not possible here" if sent == {"rollback"} else f"There are {ROLLBACK} and {COMMIT}"
     raise PreferenceUnsupported(f"{why}, so nothing was done: send another Prefer, or none.", header=PREFER)
+
+
+def wants_cost(headers: Headers) -> bool:
+    """Return whether the client wants to know what a read costs: `cost`."""
+    values = headers.by_name.get(PREFER)
+    if values is None:
+        return False
+    found = [_PREFERENCE.match(one) for one in _LISTED.findall(",".join(values))]
+    return any(one is not None and one[1].lower() == COST for one in found)
 
 
 def _transaction(text: str) -> str | None:

@@ -24,6 +24,7 @@ from querybuild.planning.planner import (
     plan_related,
     plan_resource,
 )
+from querybuild.planning.reads.costs import check_cost, costs_of
 from querybuild.planning.reads.read_forms import SplitQuery, fill, form_of, split_values
 from querybuild.planning.row_plan import RelatedScope, Rows
 from querybuild.planning.rows import nodes
@@ -175,6 +176,10 @@ class Reads:
         query = parse(pairs, shape.accepts, self._limits, errors)
         planned = self._plan(shape, query, context, errors)
         raise_all(errors)
+        costs = costs_of(query, planned.plan, self._limits)
+        if self._limits.max_query_cost is not None:
+            check_cost(costs, self._limits.max_query_cost)
+        planned = msgspec.structs.replace(planned, cost=sum([part.cost for part in costs]))
         if not shape.has_versions:
             plan = msgspec.structs.replace(planned.plan, node=without_versions(planned.plan.node))
             planned = msgspec.structs.replace(planned, plan=plan)

@@ -243,6 +243,11 @@ class Settings(RetrySettings, frozen=True, kw_only=True):
     max_filter_nodes: Annotated[
         int, Meta(ge=1, le=10_000, description="The most conditions and groups in one filter."), LIMITS
     ] = 100
+    max_query_cost: Annotated[
+        Positive | None,
+        Meta(description="The most that a read may cost, by a formula of what it asks for; without it any cost."),
+        LIMITS,
+    ] = None
     max_list_values: Annotated[
         int, Meta(ge=1, le=1_000_000, description="The most values in the list of one in_ or notin_."), LIMITS
     ] = 1000

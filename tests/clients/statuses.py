@@ -60,7 +60,7 @@ def before_load_schema(context: Any, raw_schema: dict[str, Any]) -> None:
 
 
 def _is_of_tries(parameter: dict[str, Any]) -> bool:
-    return str(parameter.get("$ref", "")).endswith("/Prefer")
+    return str(parameter.get("$ref", "")).endswith(("/Prefer", "/Prefer.read"))
 
 
 def _leave_formats(found: Any) -> None:
