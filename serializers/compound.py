@@ -145,24 +145,23 @@ def _by_parent(
     ordered: list[Row] = []
     ids: list[bytes] = []
     linkage: Linkage = []
-    counts: list[int] = []
+    is_apart = is_shown_apart(branch)
     encode_ids = ids_encoder(branch.node.resource)
-    for chunk_of_groups in slices(list(groups.values()), step_rows):
+    for chunk_of_parents in slices(list(groups), step_rows):
+        chunk_of_groups = [groups[parent] for parent in chunk_of_parents]
         members = list(chain.from_iterable(chunk_of_groups))
         member_ids: list[bytes] = []
         for chunk in slices(members, step_rows):
             member_ids += encode_ids([row[0] for row in chunk])
             if step_rows:
                 yield
-        counts_of_chunk = list(map(len, chunk_of_groups))
-        linkage += _linkage(branch, counts_of_chunk, member_ids)
-        counts += counts_of_chunk
+        counts = list(map(len, chunk_of_groups))
+        data = _linkage(branch, counts, member_ids)
+        linkage += _chosen_linkage(branch, data, counts, chunk_of_parents, children) if is_apart else data
         ordered += members
         ids += member_ids
         if step_rows:
             yield
-    if is_shown_apart(branch):
-        linkage = _chosen_linkage(branch, linkage, counts, list(groups), children)
     if link_of(branch.relationship) is None:
         return Children(linkage, ordered, ids)
     by_id = {child[0]: child for child in ordered}

@@ -7,7 +7,7 @@ Execution and encoding use it to read rows by position.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from operator import itemgetter
 from typing import Any
@@ -43,25 +43,35 @@ class FirstRows(list[Row]):
         return FirstRows(by_parent, self.totals, self.more)
 
 
-def first_rows(branch: Branch, choice: Choice, rows: Sequence[Row], onward: Onward) -> FirstRows:
-    """Return the rows that the parents show. rows: as the statement of the branch returns them: for each parent one row
-    more than it shows, and for one without rows a row with its total, whose id is null. onward: as of `FirstRows`, for
-    the parents that have other rows, and the last that each of them shows."""
+def first_rows(
+    branch: Branch, choice: Choice, rows: Sequence[Row], onward: Onward, step_rows: int
+) -> Generator[None, None, FirstRows]:
+    """Return the rows that the parents show, in steps of so many rows. rows: as the statement of the branch returns
+    them: for each parent one row more than it shows, and for one without rows a row with its total, whose id is null.
+    onward: as of `FirstRows`, for the parents that have other rows, and the last that each of them shows."""
     position, size = branch.node.position_of_parent, choice.size
     assert size is not None
     by_parent: dict[Any, list[Row]] = {}
-    for row in rows:
-        by_parent.setdefault(row[position], []).append(row)
+    for begin in range(0, len(rows), step_rows):
+        for row in rows[begin : begin + step_rows]:
+            by_parent.setdefault(row[position], []).append(row)
+        yield
     totals = {}
     if choice.has_total:
         position += 1 + len(branch.cursor_keys)
         totals = {parent: own[0][position] for parent, own in by_parent.items()}
         by_parent = {parent: own for parent, own in by_parent.items() if own[0][0] is not None}
+        yield
     full = [parent for parent, own in by_parent.items() if len(own) > size]
-    for parent in full:
-        del by_parent[parent][size:]
-    queries = onward(full, [by_parent[parent][-1] for parent in full]) if choice.has_next else [b""] * len(full)
-    return FirstRows(by_parent, totals, dict(zip(full, queries, strict=True)))
+    more: dict[Any, bytes] = {}
+    for begin in range(0, len(full), step_rows):
+        chunk = full[begin : begin + step_rows]
+        for parent in chunk:
+            del by_parent[parent][size:]
+        queries = onward(chunk, [by_parent[parent][-1] for parent in chunk]) if choice.has_next else [b""] * len(chunk)
+        more.update(zip(chunk, queries, strict=True))
+        yield
+    return FirstRows(by_parent, totals, more)
 
 
 def key_position(node: Node, branch: Branch) -> int:

@@ -12,12 +12,13 @@ from typing import Any
 
 from querybuild.cursors import encode_cursors
 from querybuild.declarations.resource import Resource, link_of
-from querybuild.planning.plan import Branch, Node
-from querybuild.planning.rows import Row, branch_keys, first_rows, joined_rows, joined_width, row_width
+from querybuild.planning.plan import Branch, Choice, Node
+from querybuild.planning.rows import FirstRows, Row, branch_keys, first_rows, joined_rows, joined_width, row_width
 from querybuild.sql.statement import Statement
 from serializers.links import linkage_query
-from serializers.steps import ALONE
+from serializers.steps import ALONE, Steps, run_steps
 from server.errors import TooManyIncluded
+from server.execution import pacing
 from server.execution.arguments import Arguments
 from server.execution.pacing import pause_collector
 from server.execution.read_refusals import raise_refused_choice
@@ -85,14 +86,18 @@ async def read_related(
         rows = await connection.fetch_at_most(statement.sql, values, limit)
     except (*REFUSED, *PARSED, UNSUPPORTED, COLLATIONS_DIFFER) as error:
         raise_refused_choice(error, read, branch)
-    return shown_rows(read, branch, rows)
+    return await shown_rows(read, branch, rows)
 
 
-def shown_rows(read: PreparedRead, branch: Branch, rows: Sequence[Row]) -> Sequence[Row]:
+async def shown_rows(read: PreparedRead, branch: Branch, rows: Sequence[Row]) -> Sequence[Row]:
     """Return the rows of a branch that are shown. rows: all that were read."""
-    choice = branch.choice
-    if choice is None or choice.size is None:
+    if branch.choice is None or branch.choice.size is None:
         return rows
+    steps = _first_rows(read, branch, branch.choice, rows)
+    return await pacing.run_steps(steps) if len(rows) > ALONE.short_rows else run_steps(steps)
+
+
+def _first_rows(read: PreparedRead, branch: Branch, choice: Choice, rows: Sequence[Row]) -> Steps[FirstRows]:
     listed, begin = read.planned.choices[choice.index], branch.node.position_of_parent + 1
     ids, end = branch.node.rows.cursor_ids, begin + len(branch.cursor_keys)
 
@@ -105,7 +110,7 @@ def shown_rows(read: PreparedRead, branch: Branch, rows: Sequence[Row]) -> Seque
         cursors = encode_cursors(listed.cursor_mark, zip(map(str, parents), values, strict=True), ids)
         return [query + cursor for cursor in cursors]
 
-    return first_rows(branch, choice, rows, onward)
+    return first_rows(branch, choice, rows, onward, ALONE.step_rows)
 
 
 async def read_branches(
@@ -145,7 +150,7 @@ class _BranchReader:
             keys = branch_keys(node, branch, rows) if statement is not None else []
             children: Sequence[Row] = []
             if branch.fetch == "union":
-                children = shown_rows(self._read, branch, united)
+                children = await shown_rows(self._read, branch, united)
             elif branch.fetch == "join":
                 children = joined_rows(rows, begin, branch.node)
                 begin += joined_width(branch.node)

@@ -37,6 +37,17 @@ OPERATORS = (
     *("notilike", "startswith", "endswith", "match", "jsonb_contains", "even", "named_as_tag"),
 )
 WORDS = ("filter", "sort", "page", "include", "fields", "name", "op", "val", "field", "and", "or", "not", "any", "has")
+WORDS += (
+    "count",
+    "of",
+    "groupBy",
+    "aggregateAs",
+    "groupFilter",
+    "timeZone",
+    "includeFilter",
+    "includeSort",
+    "includePage",
+)
 KEYS = ("size", "number", "limit", "offset", "total", "after", "before", "", "id", "exact", "estimated", "none")
 
 
@@ -73,6 +84,9 @@ def filter_trees(draw: DrawFn, catalog: Catalog, resource: Resource, depth: int 
     if kind == 6 and resource.relationships:
         relationship = draw(st.sampled_from(resource.relationships))
         content = draw(st.lists(filter_trees(catalog, catalog.target(relationship), depth - 1), max_size=2))
+        if draw(st.booleans()):
+            test = {"op": draw(st.sampled_from(OPERATORS)), "val": draw(st.one_of(st.integers(-1, 3), trees))}
+            return {"name": relationship.name, "op": "count", "of": content, "val": test}
         return {"name": relationship.name, "op": draw(one_of("any", "has")), "val": content}
     if kind == 7:
         return {"not": draw(inner)}
@@ -133,7 +147,8 @@ def pairs(draw: DrawFn, catalog: Catalog, resource: Resource) -> tuple[str, str]
             value = close if isinstance(close, str) else value
             return draw(one_of(f"filter[{path}]", f"filter[{path}][{draw(st.sampled_from(OPERATORS))}]")), value
         case 3:
-            return "sort", draw(one_of("", "-")) + draw(one_of(path, other, f"{path},-{other}", value))
+            counted = f"count({path.rpartition('.')[0]})"
+            return "sort", draw(one_of("", "-")) + draw(one_of(path, other, f"{path},-{other}", counted, value))
         case 4:
             return "include", draw(one_of(path.rpartition(".")[0], path, f"{path},{other}", value))
         case 5:
@@ -145,6 +160,61 @@ def pairs(draw: DrawFn, catalog: Catalog, resource: Resource) -> tuple[str, str]
         case _:
             brackets = "".join(draw(st.lists(one_of("[", "]", "[]", "[a]", "[size]", "[[", f"[{path}]"), max_size=3)))
             return draw(st.one_of(st.sampled_from(WORDS), texts)) + brackets, value
+
+
+@st.composite
+def chosen_pairs(draw: DrawFn, catalog: Catalog, resource: Resource) -> list[tuple[str, str]]:
+    """Draw an include, and what is chosen of it."""
+    names, at = list[str](), resource
+    while at.relationships and len(names) < 3:
+        relationship: Relationship = draw(st.sampled_from(at.relationships))
+        names.append(relationship.name)
+        at = catalog.target(relationship)
+        if draw(st.booleans()):
+            break
+    path = ".".join(names)
+    found = [("include", draw(one_of(path, path, f"{path},{resource.type}")))]
+    for _ in range(draw(st.integers(1, 3))):
+        inner, value = draw(pairs(catalog, at))
+        family, _, keys = inner.partition("[")
+        name = {"filter": "includeFilter", "sort": "includeSort", "page": "includePage"}.get(family, "includeSort")
+        found.append((f"{name}[{path}]" + (f"[{keys}" if keys else ""), value))
+    return found
+
+
+CALLS = (
+    "count()",
+    "count({})",
+    "count(distinct {})",
+    "sum({})",
+    "avg({})",
+    "min({})",
+    "max({})",
+    "{}",
+    "sum()",
+    "x({})",
+)
+PERIODS = ("{}", "{}", "year({})", "month({})", "day({})", "hour({})", "week({})")
+ZONES = ("Europe/Paris", "UTC", "x", "", "Asia/Kolkata", "+02")
+
+
+@st.composite
+def group_pairs(draw: DrawFn, catalog: Catalog, resource: Resource) -> list[tuple[str, str]]:
+    """Draw the parameters of groups."""
+    path = dotted(catalog, resource).map(_first)
+    by = draw(st.lists(st.tuples(st.sampled_from(PERIODS), path), max_size=2))
+    found = [("groupBy", ",".join([call.format(one) for call, one in by]))] if by else []
+    for _ in range(draw(st.integers(0, 2))):
+        call, one = draw(st.sampled_from(CALLS)), draw(path)
+        found.append((f"aggregateAs[{draw(one_of('n', 'm', 'by', 'é', '-'))}]", call.format(one)))
+    if draw(st.booleans()):
+        node = {"name": draw(one_of("n", "m", "x")), "op": draw(st.sampled_from(OPERATORS)), "val": draw(trees)}
+        found.append(("groupFilter", dump([node])))
+    if draw(st.integers(0, 3)) == 0:
+        found.append(("timeZone", draw(st.sampled_from(ZONES))))
+    if draw(st.integers(0, 3)) == 0:
+        found.append(("sort", draw(one_of("n", "-m", "x"))))
+    return found
 
 
 @st.composite
@@ -177,6 +247,11 @@ def _encoded(text: str) -> bytes:
 def queries(draw: DrawFn, catalog: Catalog, resource: Resource) -> bytes:
     """Draw a whole query string, without its question mark."""
     found = draw(st.lists(pairs(catalog, resource), min_size=1, max_size=3))
+    others = draw(st.integers(0, 4))
+    if others == 0:
+        found = draw(chosen_pairs(catalog, resource)) + found[1:]
+    elif others == 1:
+        found = draw(group_pairs(catalog, resource)) + found[2:]
     query = b"&".join(_encoded(name) + b"=" + _encoded(value) for name, value in found)
     if draw(st.integers(0, 4)) == 0:
         query = _spliced(query, draw(st.integers(0, len(query))), draw(raw_bytes), draw(st.integers(0, 3)))
