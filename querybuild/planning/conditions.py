@@ -433,7 +433,9 @@ def _advice(operator: str, attribute: Attribute, names: Sequence[str]) -> str:
 def steps_of(condition: Condition) -> int:
     """Return how many steps over relationships a condition has."""
     match condition:
-        case Exists(rows=rows) | AmongFirst(rows=rows):
+        case AmongFirst(parents=parents, rows=rows):
+            return 2 + sum(map(steps_of, (*parents.all_conditions, *rows.all_conditions)))
+        case Exists(rows=rows):
             return 1 + sum(map(steps_of, (*rows.criteria, *rows.conditions)))
         case Test(left=ColumnRef(rows=Rows(criteria=criteria, conditions=conditions), is_count=True)):
             return 1 + sum(map(steps_of, (*criteria, *conditions)))

@@ -215,9 +215,10 @@ class InScope(msgspec.Struct, frozen=True):
 
 
 class AmongFirst(msgspec.Struct, frozen=True):
-    """Whether the row is one of the first of some rows of its resource, in their order. rows: attached to others."""
+    """Whether the row is one of the first that some parent has, in their order. rows: attached to the parents."""
 
     alias: str
+    parents: Rows
     rows: Rows
     size: int
 

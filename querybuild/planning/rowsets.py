@@ -230,15 +230,9 @@ def _with_alias(condition: Condition, alias: str, other: str) -> Condition:
             inner = with_alias(rows.conditions, alias, other)
             rows = msgspec.structs.replace(_attached_to(rows, alias, other), conditions=inner)
             return msgspec.structs.replace(condition, rows=rows)
-        case AmongFirst(rows=rows):
-            rows = msgspec.structs.replace(
-                _attached_to(rows, alias, other), conditions=with_alias(rows.conditions, alias, other)
-            )
-            own = other if condition.alias == alias else condition.alias
-            return msgspec.structs.replace(condition, alias=own, rows=rows)
         case InScope():
             return condition
-        case IdIs() | Returned():
+        case AmongFirst() | IdIs() | Returned():
             return msgspec.structs.replace(condition, alias=other) if condition.alias == alias else condition
         case _:
             assert_never(condition)

@@ -48,7 +48,6 @@ from querybuild.sql.keys import (
     columns_of,
     compared_key,
     equal_keys,
-    is_any_key,
     is_key,
     key_value,
     key_values,
@@ -180,7 +179,9 @@ def _patterns(conditions: Iterable[Condition]) -> Iterator[Slot]:
                 yield from _patterns(counted)
             case Logic(items=items):
                 yield from _patterns(items)
-            case Exists(rows=rows) | AmongFirst(rows=rows):
+            case AmongFirst(parents=parents, rows=rows):
+                yield from _patterns((*parents.conditions, *rows.conditions))
+            case Exists(rows=rows):
                 yield from _patterns(rows.conditions)
 
 
@@ -202,7 +203,9 @@ def _is_leaky(condition: Condition) -> bool:
             return operator is not JSONB_CONTAINS
         case Logic(items=items):
             return any(map(_is_leaky, items))
-        case Exists(rows=rows) | AmongFirst(rows=rows):
+        case AmongFirst(parents=parents, rows=rows):
+            return any(map(_is_leaky, (*parents.conditions, *rows.conditions)))
+        case Exists(rows=rows):
             return any(map(_is_leaky, rows.conditions))
         case _:
             return False
@@ -373,13 +376,15 @@ def _attached_rows(rows: Rows, binds: Binds) -> QueryBuilder:
 
 
 def _among_first(among: AmongFirst, binds: Binds) -> Criterion:
-    """Return `"i0"."id"=ANY(ARRAY(SELECT "t1"."id" FROM "computers" "t1" WHERE "t1"."owner_id"="t0"."id" ORDER BY
-    "t1"."name","t1"."id" LIMIT 3))`."""
+    """Return `"i0"."id" IN (SELECT unnest(ARRAY(SELECT "t1"."id" FROM "computers" "t1" WHERE "t1"."owner_id"="t0"."id"
+    ORDER BY "t1"."name","t1"."id" LIMIT 3)) FROM "users" "t0" WHERE ...)`. It refers to no other rows, so it is
+    computed once."""
     rows, key = among.rows, among.rows.resource.id.key
     limit: Any = Template(str(among.size))
     ids = _attached_rows(rows, binds).select(shown_key(columns_of(rows.alias), key))
     ids = order(join(ids, rows.joins, binds), rows.order, binds).limit(limit)
-    return is_any_key(columns_of(among.alias), key, Template("ARRAY{}", ids))
+    found = from_rows(among.parents, binds).select(Template("unnest(ARRAY{})", ids))
+    return Template("{} IN {}", shown_key(columns_of(among.alias), key), found)
 
 
 def one_of(rows: Rows, found: Criterion, binds: Binds) -> Criterion:

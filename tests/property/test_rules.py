@@ -117,9 +117,13 @@ def rule_filters(draw: DrawFn, type_name: str, rows: Rows, drawn: Drawn) -> tupl
         if node["op"] in ("any", "has"):
             one, other, anonymous = opened(node["val"], is_negated)
             return node | {"val": one}, node | {"val": other}, node | {"val": anonymous}
-        one, other, is_known = open_value(node["val"], node["op"])
-        unmet, met = (EVERY_ROW if is_negated else NO_ROW), node | {"val": other}
+        is_count = node["op"] == "count"
+        compared = node["val"] if is_count else node
+        one, other, is_known = open_value(compared["val"], compared["op"])
         is_public = "Claim(" not in repr(one) and "SUBJECT" not in repr(one)
+        if is_count:
+            one, other = compared | {"val": one}, compared | {"val": other}
+        unmet, met = (EVERY_ROW if is_negated else NO_ROW), node | {"val": other}
         return node | {"val": one}, met if is_known else unmet, met if is_public else unmet
 
     return opened(tree, False)

@@ -76,10 +76,10 @@ def _aliases(conditions: tuple[Condition, ...]) -> Iterator[str]:
                 yield left.alias
             case Logic(items=items):
                 yield from _aliases(items)
-            case Exists(rows=rows) | AmongFirst(rows=rows):
+            case Exists(rows=rows):
                 yield rows.parent
                 yield from _aliases(rows.conditions)
-            case IdIs(alias=alias) | Returned(alias=alias):
+            case AmongFirst(alias=alias) | IdIs(alias=alias) | Returned(alias=alias):
                 yield alias
             case InScope(scope=RelatedScope(rows=Rows(parent=alias))):
                 yield alias

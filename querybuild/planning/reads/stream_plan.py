@@ -182,17 +182,16 @@ def _reached(plan: ReadPlan, path: Path, alias: str) -> Condition:
     if not path:
         return _is_primary(plan, alias)
     *before, branch = path
-    rows = branch.node.rows
+    rows, parents = branch.node.rows, _primary(plan)
     if before:
         source = f"i{len(before)}"
-        led_from = leading_rows(without_conditions(before[-1].node.rows), rows, alias, source)
-        led_from = with_conditions(led_from, (_reached(plan, tuple(before), source),))
-    else:
-        led_from = leading_rows(_primary(plan), rows, alias, plan.rows.alias)
+        parents = rows_with_alias(without_conditions(before[-1].node.rows), source)
+        parents = with_conditions(parents, (_reached(plan, tuple(before), source),))
     if branch.choice is not None and branch.choice.size is not None:
-        first = msgspec.structs.replace(rows, parent=led_from.alias)
-        return Exists(with_conditions(led_from, (AmongFirst(alias, first, branch.choice.size),)))
-    own, reached = with_alias(rows.conditions, rows.alias, alias), Exists(led_from)
+        first = msgspec.structs.replace(rows, parent=parents.alias)
+        return AmongFirst(alias, attached_rows(parents, "", None), first, branch.choice.size)
+    own = with_alias(rows.conditions, rows.alias, alias)
+    reached = Exists(leading_rows(parents, rows, alias, parents.alias))
     return Logic("and", (reached, *own)) if own else reached
 
 

@@ -191,11 +191,10 @@ def condition_text(condition: Condition) -> str:
         case Exists(rows=rows):
             inner = " and ".join(map(condition_text, rows.all_conditions))
             return f"there is {_rows_name(rows)} with {_attached_text(rows)}" + (f" and {inner}" if inner else "")
-        case AmongFirst(rows=rows, size=size):
-            inner = " and ".join(map(condition_text, rows.all_conditions))
-            return f"among the first {size} of {_rows_name(rows)} with {_attached_text(rows)}" + (
-                f" and {inner}" if inner else ""
-            )
+        case AmongFirst(parents=parents, rows=rows, size=size):
+            inner = " and ".join(map(condition_text, (*parents.all_conditions, *rows.all_conditions)))
+            first = f"among the first {size} of {_rows_name(rows)} with {_attached_text(rows)}"
+            return f"{first} of {_rows_name(parents)}" + (f" and {inner}" if inner else "")
         case IdIs(alias=alias, key=key):
             return f"{', '.join([f'{alias}.{name}' for name in key.columns])} = the id of the path"
         case Returned(alias=alias, key=key, call=call):

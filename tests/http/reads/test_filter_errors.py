@@ -23,6 +23,8 @@ NO_NULLS = "a list without null, which `is_` and `isnot` find"
 BIGINT_RANGE = "a whole number from -9223372036854775808 to 9223372036854775807"
 A_DATE = "a date such as 2024-05-31, from 0001-01-02 to 9999-12-30"
 
+SIMPLE = "A simple filter is filter[field], filter[field][operator] or filter[relationship][count][operator]."
+
 
 def refused(detail: str, parameter: str = "filter") -> dict[str, Any]:
     return error(400, "invalid_filter", "Invalid Filter", detail, parameter=parameter)
@@ -376,9 +378,9 @@ async def test_numbers_far_out_of_range(reader: Api, exponent: str) -> None:
             "“computers” is to-many: ask with `any`, or name a field of it, computers.id.",
         ),
         ("filter[first_name]", "a\0b", "The value contains U+0000, which PostgreSQL cannot store."),
-        ("filter[a][b][c]", "1", "A simple filter is filter[field] or filter[field][operator]."),
-        ("filter[]", "1", "A simple filter is filter[field] or filter[field][operator]."),
-        ("filter[age][]", "1", "A simple filter is filter[field] or filter[field][operator]."),
+        ("filter[a][b][c]", "1", SIMPLE),
+        ("filter[]", "1", SIMPLE),
+        ("filter[age][]", "1", SIMPLE),
     ],
 )
 async def test_simple(reader: Api, parameter: str, value: str, detail: str) -> None:
