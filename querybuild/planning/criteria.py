@@ -7,6 +7,7 @@ of the values, the comparisons with these are left out.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from functools import partial
@@ -24,7 +25,7 @@ from querybuild.errors import ApiError, shortened
 from querybuild.planning.conditions import ConditionPlanner
 from querybuild.planning.context import Context
 from querybuild.planning.filter_values import ReadValue
-from querybuild.planning.row_plan import Condition, CustomTest, Exists, Logic, Slot, Test
+from querybuild.planning.row_plan import ColumnRef, Condition, CustomTest, Exists, Logic, Rows, Slot, Test
 from querybuild.planning.rowsets import ANY_ROW
 from querybuild.principal import Principal, claim_of
 from querybuild.query import FieldFilter, FilterNode, Limits
@@ -193,6 +194,9 @@ def _known(condition: Condition, missing: AbstractSet[int], *, is_negated: bool)
             return _ALWAYS if is_negated else NEVER
         case CustomTest(slot=slot) if is_missing(slot):
             return _ALWAYS if is_negated else NEVER
+        case Test(left=ColumnRef(rows=Rows(conditions=counted))) if any(map(is_missing, _slots(counted))):
+            # A number of rows that nobody knows which they are: it may be compared in either direction.
+            return _ALWAYS if is_negated else NEVER
         case Logic(op="not", items=items):
             inner = _joined("and", [_known(item, missing, is_negated=not is_negated) for item in items])
             if inner in (NEVER, _ALWAYS):
@@ -208,6 +212,23 @@ def _known(condition: Condition, missing: AbstractSet[int], *, is_negated: bool)
             return msgspec.structs.replace(condition, rows=msgspec.structs.replace(rows, conditions=kept))
         case _:
             return condition
+
+
+def _slots(conditions: Iterable[Condition]) -> Iterator[Slot]:
+    """Yield the slots of conditions at any depth."""
+    for condition in conditions:
+        match condition:
+            case Test(slots=slots, left=left):
+                yield from slots
+                yield from _slots(() if left.rows is None else left.rows.conditions)
+            case CustomTest(slot=slot):
+                yield slot
+            case Logic(items=items):
+                yield from _slots(items)
+            case Exists(rows=rows):
+                yield from _slots(rows.conditions)
+            case _:
+                pass
 
 
 def _is_missing(slot: Slot, missing: AbstractSet[int]) -> bool:
