@@ -41,6 +41,8 @@ LISTED = SimpleNamespace(status_code=200, json=lambda: {"data": []})
         ("ST204", "", case("POST", "/films"), FREED, True),
         ("ST204", "", case("PUT", "/films"), answer(403, "write_forbidden"), True),
         ("ST204", "", case("PUT", "/films"), answer(405, "method_not_allowed"), True),
+        ("ST204", "", case("QUERY", "/films"), answer(405, "method_not_allowed"), True),
+        ("ST204", "", case("QUERY", "/films"), answer(400, "invalid_filter"), True),
         ("ST204", "", case("PATCH", LINKS), answer(400, "malformed_json"), False),
         ("ST204", "", case("PATCH", LINKS), answer(400, "value_refused"), True),
         ("ST204", "", case("POST", LINKS), answer(403, "write_forbidden"), True),
