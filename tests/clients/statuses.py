@@ -75,6 +75,7 @@ def _leave_formats(found: Any) -> None:
             _leave_formats(one)
 
 
+METHODS = {"GET", "POST", "PATCH", "DELETE"}
 GROUPS = ("groupBy", "aggregateAs", "groupFilter", "timeZone")
 CHOICES = ("includeFilter[", "includeSort[", "includePage[")
 UNPARSED = {"invalid_parameter", "malformed_json"}
@@ -129,6 +130,13 @@ def _is_query_without_a_form(failure: Any, case: Any, response: Any) -> bool:
     if case.method != "QUERY" or response.status_code not in (400, 415):
         return False
     return all(error.get("source") == {"header": "Content-Type"} for error in response.json()["errors"])
+
+
+def _allows_query(failure: Any, case: Any, response: Any) -> bool:
+    """OpenAPI 3.1 has no place for the method QUERY, which Allow names. The other methods are those of the path."""
+    declared = {method.upper() for method in case.operation.schema[case.operation.path]} & METHODS
+    allowed = {method.strip() for value in response.headers.get("allow", ()) for method in value.split(",")}
+    return allowed - declared <= {"QUERY", "OPTIONS", "HEAD"} and declared <= allowed
 
 
 def _deletes_no_resource(failure: Any, case: Any, response: Any) -> bool:
@@ -191,6 +199,7 @@ def _codes(response: Any) -> set[str]:
 
 _RIGHT = {
     "ST204": (_is_write_forbidden, _is_query_without_a_form),
+    "ST205": (_allows_query,),
     "ST301": (_deletes_no_resource,),
     "ST202": (_is_pattern_of_a_row, _is_beyond_the_schema, _is_no_tag),
 }
