@@ -143,22 +143,25 @@ def test_parameters_of_all_operations_of_a_path_are_those_of_the_path() -> None:
     }
     assert shown == {
         "parameters": ["id.bigint"],
-        "get": ["computer.filter", "computer.sort", "page", "computers.linkage", "fields", "If-None-Match"],
+        "get": [
+            *("computer.filter", "computer.sort", "page", "computers.linkage", "fields"),
+            *("If-None-Match", "Prefer.read"),
+        ],
         "post": ["Prefer", "If-Match"],
         "patch": ["page", "computers.linkage", "fields", "Prefer", "If-Match"],
         "delete": ["Prefer", "If-Match"],
     }
     assert {name: len(_parameters(member)) for name, member in paths["/groups"].items()} == {
         "parameters": 5,
-        "get": 8,
+        "get": 9,
         "post": 1,
     }
     assert "parameters" not in paths["/"]
 
 
 def test_tries_are_only_described_where_they_are_possible() -> None:
-    assert "Prefer" in json.dumps(described(built_in()))
-    assert "Prefer" not in json.dumps(described(built_in(), allow_rollback=False)["paths"])
+    assert '/Prefer"' in json.dumps(described(built_in()))
+    assert '/Prefer"' not in json.dumps(described(built_in(), allow_rollback=False)["paths"])
 
 
 def _parameters(member: Any) -> Any:
