@@ -25,7 +25,17 @@ from querybuild.errors import ApiError, shortened
 from querybuild.planning.conditions import ConditionPlanner
 from querybuild.planning.context import Context
 from querybuild.planning.filter_values import ReadValue
-from querybuild.planning.row_plan import ColumnRef, Condition, CustomTest, Exists, Logic, Rows, Slot, Test
+from querybuild.planning.row_plan import (
+    ColumnRef,
+    Condition,
+    CustomTest,
+    Exists,
+    Logic,
+    Rows,
+    Slot,
+    Test,
+    conditions_within,
+)
 from querybuild.planning.rowsets import ANY_ROW
 from querybuild.principal import Principal, claim_of
 from querybuild.query import FieldFilter, FilterNode, Limits
@@ -216,19 +226,11 @@ def _known(condition: Condition, missing: AbstractSet[int], *, is_negated: bool)
 
 def _slots(conditions: Iterable[Condition]) -> Iterator[Slot]:
     """Yield the slots of conditions at any depth."""
-    for condition in conditions:
-        match condition:
-            case Test(slots=slots, left=left):
-                yield from slots
-                yield from _slots(() if left.rows is None else left.rows.conditions)
-            case CustomTest(slot=slot):
-                yield slot
-            case Logic(items=items):
-                yield from _slots(items)
-            case Exists(rows=rows):
-                yield from _slots(rows.conditions)
-            case _:
-                pass
+    for condition in conditions_within(conditions):
+        if isinstance(condition, Test):
+            yield from condition.slots
+        elif isinstance(condition, CustomTest):
+            yield condition.slot
 
 
 def _is_missing(slot: Slot, missing: AbstractSet[int]) -> bool:

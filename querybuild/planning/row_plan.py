@@ -4,6 +4,7 @@ They contain slots instead of values.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import msgspec
@@ -224,6 +225,22 @@ class AmongFirst(msgspec.Struct, frozen=True):
 
 
 Condition = Test | CustomTest | Logic | Exists | AmongFirst | IdIs | InScope | Returned
+
+
+def conditions_within(conditions: Iterable[Condition]) -> Iterator[Condition]:
+    """Yield the conditions of a request at any depth: these, their items, and those on the rows that they ask for. The
+    criteria of such rows are not among them."""
+    for condition in conditions:
+        yield condition
+        match condition:
+            case Logic(items=items):
+                yield from conditions_within(items)
+            case Exists(rows=rows) | Test(left=ColumnRef(rows=Rows() as rows)):
+                yield from conditions_within(rows.conditions)
+            case AmongFirst(parents=parents, rows=rows):
+                yield from conditions_within((*parents.conditions, *rows.conditions))
+            case _:
+                pass
 
 
 class OrderKey(msgspec.Struct, frozen=True):

@@ -39,6 +39,7 @@ from querybuild.planning.row_plan import (
     Rows,
     Slot,
     Test,
+    conditions_within,
 )
 from querybuild.sql.arrays import compared_array, compared_value
 from querybuild.sql.binds import Binds
@@ -171,18 +172,9 @@ def _met(rows: Rows, binds: Binds, *, is_attached: bool) -> Iterator[Criterion]:
 
 def _patterns(conditions: Iterable[Condition]) -> Iterator[Slot]:
     """Yield the slots of regular expressions."""
-    for condition in conditions:
-        match condition:
-            case Test(operator=operator, form="value", slots=slots) if operator.is_pattern:
-                yield from slots
-            case Test(left=ColumnRef(rows=Rows(conditions=counted))):
-                yield from _patterns(counted)
-            case Logic(items=items):
-                yield from _patterns(items)
-            case AmongFirst(parents=parents, rows=rows):
-                yield from _patterns((*parents.conditions, *rows.conditions))
-            case Exists(rows=rows):
-                yield from _patterns(rows.conditions)
+    for condition in conditions_within(conditions):
+        if isinstance(condition, Test) and condition.form == "value" and condition.operator.is_pattern:
+            yield from condition.slots
 
 
 def if_visible(rows: Rows, found: Criterion, binds: Binds) -> Criterion:
@@ -193,20 +185,16 @@ def if_visible(rows: Rows, found: Criterion, binds: Binds) -> Criterion:
 
 def _is_leaky(condition: Condition) -> bool:
     """Return whether a condition may fail for some rows, or may take much longer for them."""
+    return any(map(_has_leaky_operator, conditions_within((condition,))))
+
+
+def _has_leaky_operator(condition: Condition) -> bool:
     match condition:
         case Test(operator=operator, left=left, right=right):
             columns = [left] if right is None else [left, right]
-            counted = () if left.rows is None else left.rows.conditions
-            is_computed = any(one.attribute.sql is not None for one in columns)
-            return operator.is_pattern or is_computed or any(map(_is_leaky, counted))
+            return operator.is_pattern or any(one.attribute.sql is not None for one in columns)
         case CustomTest(operator=operator):
             return operator is not JSONB_CONTAINS
-        case Logic(items=items):
-            return any(map(_is_leaky, items))
-        case AmongFirst(parents=parents, rows=rows):
-            return any(map(_is_leaky, (*parents.conditions, *rows.conditions)))
-        case Exists(rows=rows):
-            return any(map(_is_leaky, rows.conditions))
         case _:
             return False
 
