@@ -72,6 +72,11 @@ class Branch(msgspec.Struct, frozen=True):
         return self.fetch in ("keys", "each", "ranked")
 
     @property
+    def size(self) -> int | None:
+        """How many rows each parent shows at most, None for all. For each parent one more is read."""
+        return None if self.choice is None else self.choice.size
+
+    @property
     def cursor_keys(self) -> tuple[OrderKey, ...]:
         """The sort keys whose texts the rows contain."""
         choice = self.choice

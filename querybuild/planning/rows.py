@@ -110,7 +110,7 @@ def row_width(node: Node, branch: Branch | None) -> int:
     """Return the number of columns of a node. branch: the branch of the node, None for the primary rows."""
     if branch is None or branch.relationship.is_own_key:
         return node.position_of_parent
-    has_total = branch.choice is not None and branch.choice.has_total and branch.choice.size is not None
+    has_total = branch.choice is not None and branch.choice.has_total and branch.size is not None
     return node.position_of_parent + 1 + len(branch.cursor_keys) + has_total
 
 

@@ -37,7 +37,7 @@ from server.execution.pacing import run_steps
 from server.execution.read_refusals import impossible_value, raise_refusal
 from server.postgres.connection import PostgresConnection
 from server.postgres.database import Database
-from server.postgres.driver_errors import COLLATIONS_DIFFER, OF_ROWS, PARSED, REFUSED, UNSUPPORTED, is_of_rows
+from server.postgres.driver_errors import OF_ROWS, OF_VALUES, is_of_rows
 from server.postgres.time_limits import timed
 from server.preparing.reads import PreparedRead, ReadShape
 
@@ -132,7 +132,7 @@ async def run_read(
             if not rows and plan.rows.keyset is not None and plan.rows.keyset.needs_row:
                 detail = "The row of this cursor is not there any more, or is the last one: begin again."
                 raise PageError(detail, parameter=page.cursor_parameter)
-        except (*REFUSED, *PARSED, UNSUPPORTED, COLLATIONS_DIFFER) as error:
+        except OF_VALUES as error:
             raise_refusal(error, read, sent.path)
         if plan.scope is not None and (not rows or plan.rows.grouping is not None):
             await check_parent(connection, read, sent)
@@ -163,7 +163,7 @@ async def _read_first(
             if len(rows) == read.plan.first_rows:
                 return rows
             _page(rows, read, engine)
-        except (*REFUSED, *PARSED, UNSUPPORTED, COLLATIONS_DIFFER) as error:
+        except OF_VALUES as error:
             raise_refusal(error, read, sent.path)
         if not rows and read.plan.scope is not None:
             await check_parent(connection, read, sent)
@@ -189,7 +189,7 @@ async def _primary(
     max_primary = read.page.size + 1
     repeats = max_primary if link_of(branch.relationship) is not None else 1
     limit = max_primary + (engine.limits.max_included + max_primary) * repeats + 1
-    if branch.choice is not None and branch.choice.size is not None:
+    if branch.size is not None:
         # For each primary row a row is read that is not shown.
         limit += max_primary
     return split_rows(

@@ -23,7 +23,7 @@ from server.execution.arguments import Arguments
 from server.execution.pacing import pause_collector
 from server.execution.read_refusals import raise_refused_choice
 from server.postgres.connection import PostgresConnection
-from server.postgres.driver_errors import COLLATIONS_DIFFER, PARSED, REFUSED, UNSUPPORTED
+from server.postgres.driver_errors import OF_VALUES
 from server.preparing.reads import PreparedRead
 
 
@@ -51,7 +51,7 @@ class IncludedCount:
         known = sum(len(rows) for rows in self._seen.get(branch.node.resource, ()))
         repeats = key_count if link_of(branch.relationship) is not None else 1
         # For each parent a row is read that is not shown.
-        others = 0 if branch.choice is None or branch.choice.size is None else key_count
+        others = 0 if branch.size is None else key_count
         return (self._room + known) * repeats + others + 1
 
     def add(self, branch: Branch, rows: Sequence[Row]) -> None:
@@ -84,14 +84,14 @@ async def read_related(
     ValueRefused."""
     try:
         rows = await connection.fetch_at_most(statement.sql, values, limit)
-    except (*REFUSED, *PARSED, UNSUPPORTED, COLLATIONS_DIFFER) as error:
+    except OF_VALUES as error:
         raise_refused_choice(error, read, branch)
     return await shown_rows(read, branch, rows)
 
 
 async def shown_rows(read: PreparedRead, branch: Branch, rows: Sequence[Row]) -> Sequence[Row]:
     """Return the rows of a branch that are shown. rows: all that were read."""
-    if branch.choice is None or branch.choice.size is None:
+    if branch.choice is None or branch.size is None:
         return rows
     steps = _first_rows(read, branch, branch.choice, rows)
     return await pacing.run_steps(steps) if len(rows) > ALONE.short_rows else run_steps(steps)

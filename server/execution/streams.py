@@ -26,7 +26,7 @@ from server.execution.execute import ambiguous_ids, check_ids, too_many_rows
 from server.execution.included import read_related, too_many_included
 from server.execution.read_refusals import raise_refusal
 from server.postgres.connection import PostgresConnection, is_open
-from server.postgres.driver_errors import COLLATIONS_DIFFER, PARSED, REFUSED, UNSUPPORTED
+from server.postgres.driver_errors import OF_VALUES
 from server.postgres.wire.meter import ReceivedMeter
 from server.preparing.reads import PreparedRead, PreparedStream
 
@@ -228,7 +228,7 @@ class Stream:
             await self._connection.execute(f"SAVEPOINT {SAVEPOINT}")
             self._before = self._encoder.comma
             return self._encoder.head + await self._data.next()
-        except (*REFUSED, *PARSED, UNSUPPORTED, COLLATIONS_DIFFER) as error:
+        except OF_VALUES as error:
             raise_refusal(error, self._read, self._sent.path)
 
     async def send_rest(self, send: Send) -> None:

@@ -116,6 +116,9 @@ INTERNAL = (pg.InternalServerError,)
 VIOLATED = (pg.IntegrityConstraintViolationError,)
 """A constraint does not allow a row."""
 
+OF_VALUES = (*REFUSED, *PARSED, UNSUPPORTED, COLLATIONS_DIFFER)
+"""The errors of a read whose reason can be a value of the request."""
+
 OF_ROWS = (*REFUSED, *PARSED, *VIOLATED, UNSUPPORTED)
 """The errors of a read whose reason can be a stored row. Ask `is_of_rows` whether an error is one."""
 

@@ -74,8 +74,7 @@ def _includes(node: Node, rows: int, path: tuple[str, ...]) -> Iterator[CostPart
 def _many(branch: Branch) -> int:
     if not branch.relationship.is_to_many:
         return 1
-    size = None if branch.choice is None else branch.choice.size
-    return MANY if size is None else size
+    return MANY if branch.size is None else branch.size
 
 
 def _filters(parameter: str, nodes: Iterable[FilterNode]) -> Iterator[CostPart]:

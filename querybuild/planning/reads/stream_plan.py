@@ -187,9 +187,9 @@ def _reached(plan: ReadPlan, path: Path, alias: str) -> Condition:
         source = f"i{len(before)}"
         parents = rows_with_alias(without_conditions(before[-1].node.rows), source)
         parents = with_conditions(parents, (_reached(plan, tuple(before), source),))
-    if branch.choice is not None and branch.choice.size is not None:
+    if branch.size is not None:
         first = msgspec.structs.replace(rows, parent=parents.alias)
-        return AmongFirst(alias, attached_rows(parents, "", None), first, branch.choice.size)
+        return AmongFirst(alias, attached_rows(parents, "", None), first, branch.size)
     own = with_alias(rows.conditions, rows.alias, alias)
     reached = Exists(leading_rows(parents, rows, alias, parents.alias))
     return Logic("and", (reached, *own)) if own else reached
