@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from querybuild.errors import GroupError, ParameterError, nearest, quoted
 from querybuild.filters import FilterReader
-from querybuild.query import AGGREGATES, PERIODS, Aggregate, FilterNode, GroupKey, GroupQuery
+from querybuild.query import AGGREGATES, PERIODS, Aggregate, GroupKey, GroupQuery
 
 GROUP_BY, AGGREGATE_AS, GROUP_FILTER, TIME_ZONE = GROUPING = ("groupBy", "aggregateAs", "groupFilter", "timeZone")
 """The parameters of groups."""
@@ -30,22 +30,16 @@ _MEMBER = re.compile(r"[a-zA-Z0-9\u0080-\U0010ffff](?:[-_ a-zA-Z0-9\u0080-\U0010
 def parse_groups(families: Mapping[str, Sequence[Parameter]], reader: FilterReader) -> GroupQuery | None:
     """Parse the parameters of groups. families: all parameters of the request, by their families. Returns None if it
     asks for no groups. Appends to the errors of the reader."""
-    errors, values = (
-        reader.errors,
-        {name: _single(families[name], reader) for name in (GROUP_BY, GROUP_FILTER, TIME_ZONE)},
-    )
+    sent_by, text, zone = [_single(families[name], reader) for name in (GROUP_BY, GROUP_FILTER, TIME_ZONE)]
     if not (families[GROUP_BY] or families[AGGREGATE_AS]):
         for name in (GROUP_FILTER, TIME_ZONE):
             for sent, _, _ in families[name]:
                 detail = f"{quoted(name)} is for groups: ask for them by {quoted(GROUP_BY)} or {quoted(AGGREGATE_AS)}."
-                errors.append(ParameterError(detail, parameter=sent))
+                reader.errors.append(ParameterError(detail, parameter=sent))
         return None
-    by = _keys(values[GROUP_BY], reader)
+    by = _keys(sent_by, reader)
     aggregates = _aggregates(families[AGGREGATE_AS], [key.name for key in by], reader)
-    text, zone = values[GROUP_FILTER], values[TIME_ZONE]
-    filters: tuple[FilterNode, ...] = ()
-    if text is not None:
-        filters = reader.full(GROUP_FILTER, text)
+    filters = () if text is None else reader.full(GROUP_FILTER, text)
     return GroupQuery(by, aggregates, filters, zone, 0 if zone is None else reader.next_index())
 
 

@@ -229,7 +229,8 @@ def _choices(families: dict[str, Parameters], reader: FilterReader) -> tuple[Inc
 
 
 def _choice(path: str, sent: dict[str, Parameters], reader: FilterReader) -> IncludeChoice:
-    errors, (filters, sorts, pages) = reader.errors, [sent.get(family, []) for family in CHOICES]
+    errors = reader.errors
+    filters, sorts, pages = [sent.get(family, []) for family in CHOICES]
     given = _page_keys(pages, INCLUDED_PAGE_KEYS, f"{INCLUDE_PAGE}[{path}]", errors)
     total = given.get("total", ("", "none"))
     if total[1] not in INCLUDED_TOTALS:

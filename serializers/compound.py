@@ -177,8 +177,9 @@ def _chosen_linkage(
     branch: Branch, linkage: Sequence[bytes], counts: Sequence[int], parents: Sequence[Any], children: Sequence[Row]
 ) -> list[ChosenLinkage]:
     """Return the linkage of each parent with its `meta`. counts: how many resources each shows."""
-    choice, found = branch.choice, list[ChosenLinkage]()
+    choice = branch.choice
     assert choice is not None
+    found: list[ChosenLinkage] = []
     more, totals = (children.more, children.totals) if isinstance(children, FirstRows) else ({}, {})
     has_data = choice.size != 0
     for data, count, parent in zip(linkage, counts, parents, strict=True):

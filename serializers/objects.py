@@ -62,9 +62,9 @@ class LinksDocument(msgspec.Struct):
 
 class Meta(msgspec.Struct, omit_defaults=True):
     """The `meta` of a document. message: what a write has done. partial: whether the document shows linkage of which a
-    filter has chosen a part. count: the number of resources in this page. total: the
-    number of all that match. groups: the groups of a list. page: how a
-    QUERY goes on, if the link to the next page is longer than a URL may be. cost: of the read."""
+    filter has chosen a part. count: the number of resources in this page. total: the number of all that match. groups:
+    the groups of a list. page: how a QUERY goes on, if the link to the next page is longer than a URL may be. cost: of
+    the read."""
 
     message: str | None = None
     partial: bool = False

@@ -138,6 +138,11 @@ class GroupColumn(msgspec.Struct, frozen=True):
     is_distinct: bool = False
     zone: Slot | None = None
 
+    @property
+    def text_name(self) -> str:
+        """The column with the text of a period."""
+        return f"{self.name}_text"
+
 
 class Grouping(msgspec.Struct, frozen=True):
     """Groups of rows: one for each combination of the values of `by`. scope: as of the read."""

@@ -56,20 +56,20 @@ def _cut(column: GroupColumn, term: Term, binds: Binds) -> Term:
     assert column.of is not None
     unit, kind = column.function, column.of.attribute.type.name
     zone: Term = Template("'UTC'") if column.zone is None else _zone(column, binds)
-    # A timestamp without time zone contains UTC.
-    instant = Template("timezone('UTC',CAST({} AS timestamp))", term) if kind == "timestamp" else term
-    local = (
-        Template("CAST({} AS timestamp)", term) if kind != "timestamptz" else Template("timezone({},{})", zone, term)
-    )
-    cut = Template(f"date_trunc('{unit}',{{}})", local)
     if unit == "hour":
+        # A timestamp without time zone contains UTC.
+        instant = Template("timezone('UTC',CAST({} AS timestamp))", term) if kind == "timestamp" else term
         cut = Template("date_trunc('hour',{},{})", instant, zone)
+    elif kind == "timestamptz":
+        cut = Template(f"date_trunc('{unit}',timezone({{}},{{}}))", zone, term)
+    else:
+        cut = Template(f"date_trunc('{unit}',CAST({{}} AS timestamp))", term)
     return Template(f"CASE WHEN {{}}>='{_FIRST}' AND {{}}<='{_LAST}' THEN {{}} END", term, term, cut)
 
 
 def _text(column: GroupColumn, cut: Term, binds: Binds) -> Term:
     """Return a period as it is shown. It is computed once for each group, because it has the key in it."""
-    return Template(f'{{}} AS "s{column.name[1:]}"', _shown(column, cut, binds))
+    return Template(f'{{}} AS "{column.text_name}"', _shown(column, cut, binds))
 
 
 def _shown(column: GroupColumn, cut: Term, binds: Binds) -> Term:

@@ -39,12 +39,7 @@ from querybuild.sql.clauses import (
     where,
 )
 from querybuild.sql.groups import grouped
-from querybuild.sql.keys import (
-    columns_of,
-    is_any_key,
-    key_is_not_null,
-    shown_key,
-)
+from querybuild.sql.keys import columns_of, is_any_key, key_is_not_null, shown_key
 from querybuild.sql.keysets import cursor_columns, rows_after
 from querybuild.sql.statement import Statement
 

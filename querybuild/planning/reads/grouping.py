@@ -42,7 +42,7 @@ from querybuild.query import Aggregate, FieldFilter, GroupKey, GroupQuery, Limit
 GROUPS = "the groups"
 """The alias of groups in a statement. No table has such a name."""
 
-_WHOLE = (SMALLINT, INT, BIGINT)
+_WHOLE = (SMALLINT.name, INT.name, BIGINT.name)
 _PERIODS_OF = {
     "date": ("year", "month", "day"),
     "timestamp": ("year", "month", "day", "hour"),
@@ -162,9 +162,10 @@ class GroupPlanner:
         self._has_zone = self._has_zone or is_zoned
         zone = self._zone if is_zoned else None
         compared = TIMESTAMPTZ if key.period == "hour" else TIMESTAMP
-        self._by[key.name] = _attribute(key.name, compared, f"b{index}")
-        self._shown.append(_attribute(key.name, TEXT, f"s{index}"))
-        return (GroupColumn(f"b{index}", key.period, of, zone=zone),)
+        column = GroupColumn(f"b{index}", key.period, of, zone=zone)
+        self._by[key.name] = _attribute(key.name, compared, column.name)
+        self._shown.append(_attribute(key.name, TEXT, column.text_name))
+        return (column,)
 
     def _number(self, index: int, one: Aggregate, rows: Rows) -> Sequence[GroupColumn]:
         of = self._column(one.path, rows, one.parameter) if one.path else None
@@ -192,7 +193,7 @@ class GroupPlanner:
             return None
         if own.family == "interval":
             return INTERVAL
-        if own.name in [whole.name for whole in _WHOLE]:
+        if own.name in _WHOLE:
             return NUMERIC_NUMBER if one.function == "sum" else NUMERIC
         return own if "numeric" in own.sql_names else FLOAT
 
@@ -212,14 +213,11 @@ class GroupPlanner:
             is_plain = not self._catalog.target(relationship).id.key.is_text
             if names[position:] == ["id"] and is_plain and self._conditions.holds_id(relationship):
                 return ColumnRef(alias, self._catalog.key_of(relationship))
-            if (
-                len(self._steps.joins) == self._limits.max_filter_depth
-                and tuple(names[:position]) not in self._steps.joins
-            ):
+            joined = self._steps.joined(tuple(names[:position]), resource, alias, relationship)
+            if joined is None:
                 self._refuse(parameter, f"groups join at most {self._limits.max_filter_depth} relationships.")
                 return None
-            alias = self._steps.joined(tuple(names[:position]), resource, alias, relationship).alias
-            resource = self._catalog.target(relationship)
+            resource, alias = joined.resource, joined.alias
         attribute = self._attribute(names[-1], resource)
         if attribute is None:
             known = ["id", *[one.name for one in resource.readable_attributes if _may_be_grouped(one)]]

@@ -30,10 +30,8 @@ def list_name(query: Query, resource: Resource, scope: RelatedScope | None = Non
 
 def _group_names(groups: GroupQuery) -> tuple[object, ...]:
     """Return what groups are asked for, without values."""
-    by, numbers = (
-        [(key.name, key.path) for key in groups.by],
-        [(one.name, one.function, one.path, one.is_distinct) for one in groups.aggregates],
-    )
+    by = [(key.name, key.path) for key in groups.by]
+    numbers = [(one.name, one.function, one.path, one.is_distinct) for one in groups.aggregates]
     return by, numbers, groups.time_zone is not None, [_without_values(node) for node in groups.filter]
 
 

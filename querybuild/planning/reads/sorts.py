@@ -82,12 +82,11 @@ class SortPlanner:
             is_nullable = is_nullable or relationship.nullable or not has_key
             if names[position + 1 :] == ["id"] and has_key:
                 return [OrderKey(ColumnRef(alias, self.catalog.key_of(relationship)), key.is_descending, is_nullable)]
-            path = tuple(names[: position + 1])
-            if path not in self.joins and len(self.joins) == self.limits.max_filter_depth:
+            joined = self.joined(tuple(names[: position + 1]), resource, alias, relationship)
+            if joined is None:
                 self._refuse_depth(key)
                 return ()
-            alias = self.joined(path, resource, alias, relationship).alias
-            resource = self.catalog.target(relationship)
+            resource, alias = joined.resource, joined.alias
         if key.is_count:
             return self._count_key(key, names[-1], resource, alias)
         columns = self._sort_columns(key, names[-1], resource, alias)
@@ -149,8 +148,10 @@ class SortPlanner:
         where = f"{quoted(key.path)}: " if "." in key.path else ""
         self.errors.append(SortError(where + detail, parameter=self.parameter))
 
-    def joined(self, path: tuple[str, ...], resource: Resource, alias: str, relationship: ToOne) -> Rows:
-        """Return the rows that a sort joins. Each path is joined once."""
+    def joined(self, path: tuple[str, ...], resource: Resource, alias: str, relationship: ToOne) -> Rows | None:
+        """Return the rows that a sort joins. Each path is joined once. None if no others can be joined."""
         if path not in self.joins:
+            if len(self.joins) == self.limits.max_filter_depth:
+                return None
             self.joins[path] = self.conditions.related(resource, alias, relationship)
         return self.joins[path]
