@@ -29,7 +29,6 @@ from server.errors import BodyTimeout, ErrorAnswer, MethodNotAllowed, RouteNotFo
 from server.handlers import telling
 from server.handlers.received_body import ReceivedBody, exchange_of
 from server.handlers.sender import Sender
-from server.handlers.telling import tell_caches, tell_methods
 from server.handlers.write_checks import check_query, check_write, max_body
 from server.http import compression
 from server.http.headers import Headers
@@ -231,7 +230,7 @@ class Handler(RequestHandler):
     async def options(self, *_: Any) -> None:
         self.set_status(204)
         self.clear_header("Content-Type")
-        tell_methods(self._headers, self.allow())
+        telling.tell_methods(self._headers, self.allow())
 
     async def head(self, *arguments: Any) -> None:
         """Answer like GET. tornado omits the body and keeps Content-Length."""
@@ -279,7 +278,7 @@ class Handler(RequestHandler):
 
     def tell_caches(self) -> None:
         """Set the header Cache-Control of an answer that shows resources."""
-        tell_caches(self._headers, self.engine, self.sender)
+        telling.tell_caches(self._headers, self.engine, self.sender)
 
     def client_gone(self) -> None:
         """Cancel the work, because the client has disconnected."""

@@ -284,7 +284,7 @@ class ReadingHandler(Handler):
             if self.request.method == QUERY:
                 pages = self._links_of_query(pages)
         counted = page_meta(page, count, total)
-        counted.cost = prepared.planned.cost if self._shows_cost() else None
+        counted.cost = self._shown_cost(prepared)
         return stream.tail(pages | reading.links(), counted)
 
     def document(
@@ -306,8 +306,8 @@ class ReadingHandler(Handler):
             if self.is_readable():
                 own = path if self.request.method == QUERY else with_query(path, prepared.queries.own)
                 links = {"self": own, **links}
-            if self._shows_cost():
-                meta = msgspec.structs.replace(meta or Meta(), cost=prepared.planned.cost)
+            if (cost := self._shown_cost(prepared)) is not None:
+                meta = msgspec.structs.replace(meta or Meta(), cost=cost)
             return encode(result.rows, links, meta, result.received_bytes, max_bytes, pace)
         page, total = prepared.page, result.total
         exact = None if result.is_estimated else total
@@ -323,7 +323,7 @@ class ReadingHandler(Handler):
                 counted.page = {"after": last}
             pages = self._links_of_query(pages)
         counted.message = None if meta is None else meta.message
-        counted.cost = prepared.planned.cost if self._shows_cost() else None
+        counted.cost = self._shown_cost(prepared)
         counted.totalEstimated = result.is_estimated
         counted.partial = prepared.plan.is_linkage and bool(prepared.plan.rows.conditions)
         rows = result.rows
@@ -334,6 +334,9 @@ class ReadingHandler(Handler):
     def _shows_cost(self) -> bool:
         """Return whether the answer has the cost of the read: the client prefers it."""
         return self.method.name not in WRITES and wants_cost(self.request.headers)
+
+    def _shown_cost(self, prepared: PreparedRead) -> int | None:
+        return prepared.planned.cost if self._shows_cost() else None
 
     def _links_of_query(self, pages: dict[str, str]) -> dict[str, str]:
         """Return the links of the answer to a QUERY: its own path, and those to pages that a GET can have."""

@@ -20,9 +20,21 @@ def case(method: str, path: str, filters: Any = None) -> Any:
     return SimpleNamespace(method=method, operation=SimpleNamespace(path=path, schema=schema), query=query)
 
 
-def answer(status: int, code: str = "", detail: str = "") -> Any:
-    document = {"errors": [{"code": code, "detail": detail}]} if code else {"data": None}
+def answer(status: int, code: str = "", detail: str = "", **source: str) -> Any:
+    error: dict[str, Any] = {"code": code, "detail": detail} | ({"source": source} if source else {})
+    document = {"errors": [error]} if code else {"data": None}
     return SimpleNamespace(status_code=status, json=lambda: document)
+
+
+def allowing(methods: str) -> Any:
+    return SimpleNamespace(status_code=204, headers={"allow": [methods]})
+
+
+def choosing(*statuses: str) -> Any:
+    """An answer with an error of a chosen include, and an error of each status."""
+    errors = [{"status": "400", "code": "invalid_parameter", "source": {"parameter": "includeSort[x]"}, "detail": ""}]
+    errors += [{"status": status, "code": "invalid_document", "detail": "", "source": {}} for status in statuses]
+    return SimpleNamespace(status_code=400, json=lambda: {"errors": errors})
 
 
 PATTERN = "[0]: PostgreSQL refuses a value of the filter: a regular expression is not valid."
@@ -43,6 +55,14 @@ LISTED = SimpleNamespace(status_code=200, json=lambda: {"data": []})
         ("ST204", "", case("PUT", "/films"), answer(405, "method_not_allowed"), True),
         ("ST204", "", case("QUERY", "/films"), answer(405, "method_not_allowed"), True),
         ("ST204", "", case("QUERY", "/films"), answer(400, "invalid_filter"), True),
+        ("ST204", "", case("QUERY", "/films"), answer(415, "unsupported_media_type", header="Content-Type"), False),
+        ("ST204", "", case("PUT", "/films"), answer(415, "unsupported_media_type", header="Content-Type"), True),
+        ("ST205", "", case("OPTIONS", "/films"), allowing("GET, HEAD, QUERY, OPTIONS"), False),
+        ("ST205", "", case("OPTIONS", "/films"), allowing("GET, POST, HEAD, QUERY, OPTIONS"), True),
+        ("ST205", "", case("OPTIONS", LINKS), allowing("GET, HEAD, QUERY, OPTIONS"), True),
+        ("ST202", "", case("PATCH", "/films"), choosing(), False),
+        ("ST202", "", case("PATCH", "/films"), choosing("409"), False),
+        ("ST202", "", case("PATCH", "/films"), choosing("422"), True),
         ("ST204", "", case("PATCH", LINKS), answer(400, "malformed_json"), False),
         ("ST204", "", case("PATCH", LINKS), answer(400, "value_refused"), True),
         ("ST204", "", case("POST", LINKS), answer(403, "write_forbidden"), True),
