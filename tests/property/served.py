@@ -172,6 +172,11 @@ class Served:
         query = "?" + urlencode(pairs, quote_via=quote) if pairs else ""
         return self.raw("GET", (path + query).encode())
 
+    def follow(self, link: str) -> Answer:
+        """Send a GET to a link of an answer."""
+        assert link.startswith(PUBLIC_URL)
+        return self.raw("GET", link.removeprefix(PUBLIC_URL).encode())
+
     def write(self, method: str, path: str, document: Any) -> Answer:
         body = json.dumps(document).encode()
         return self.raw(method, path.encode(), (("Content-Type", MEDIA_TYPE),), body)

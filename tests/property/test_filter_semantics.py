@@ -28,7 +28,7 @@ from tests.property.filters import (
 )
 from tests.property.model import FIELD_OPERATORS, VALUE_OPERATORS, Model, Row
 from tests.property.rows import make_corner_rows, make_rows, store, store_corner
-from tests.property.served import PUBLIC_URL, Answer, Served, served
+from tests.property.served import Served, served
 from tests.variables import VARIABLES
 
 SEEDS = range(int(VARIABLES.get("WATERSPOUT_HYPOTHESIS_SEEDS", "1")))
@@ -163,14 +163,14 @@ def test_pages(server: Served, model: Model, data: DataObject, size: int, is_off
         assert document["meta"] == {"count": len(answer.ids), "total": len(whole), "totalPages": pages_in_all}
         if "next" not in document["links"]:
             break
-        answer = follow(server, document["links"]["next"])
+        answer = server.follow(document["links"]["next"])
     assert [id_value for page in pages for id_value in page] == whole
     assert len(pages) == max(1, pages_in_all)
     if whole:
-        assert follow(server, document["links"]["last"]).ids == pages[-1]
-        assert follow(server, document["links"]["first"]).ids == pages[0]
+        assert server.follow(document["links"]["last"]).ids == pages[-1]
+        assert server.follow(document["links"]["first"]).ids == pages[0]
     for page in pages[-2::-1]:
-        document = follow(server, document["links"]["prev"]).document
+        document = server.follow(document["links"]["prev"]).document
         assert [resource["id"] for resource in document["data"]] == page
     assert "prev" not in document["links"]
 
@@ -187,8 +187,3 @@ def test_related_collections(server: Served, model: Model, data: DataObject) -> 
     assert answer.status == 200, answer.body
     found = [other for other in model.matching(type_name, test) if other in related]
     assert answer.ids == ids(model.sorted_rows(type_name, found, sort))
-
-
-def follow(server: Served, link: str) -> Answer:
-    assert link.startswith(PUBLIC_URL)
-    return server.raw("GET", link.removeprefix(PUBLIC_URL).encode())

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from functools import cmp_to_key
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -17,13 +17,11 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DataObject, DrawFn
 
 from querybuild.declarations.catalog import Catalog
-from server.resources import built_in
-from tests import catalog as corner
 from tests.property import model as plain
-from tests.property.filters import CORNER_TYPES, COUNTS, KINDS, LISTS, PATHS, TO_MANY, TYPES, filters, paths
-from tests.property.model import Model, Row
-from tests.property.rows import make_corner_rows, make_rows, store, store_corner
-from tests.property.served import PUBLIC_URL, Served, served
+from tests.property.filters import COUNTS, KINDS, LISTS, PATHS, TO_MANY, filters, paths
+from tests.property.model import Row
+from tests.property.served import PUBLIC_URL
+from tests.property.subjects import SUBJECTS, Subject, open_subject
 
 Number = Callable[[list[Any]], Any]
 
@@ -57,21 +55,10 @@ class Asked(msgspec.Struct):
         return found
 
 
-class Subject(msgspec.Struct):
-    server: Served
-    catalog: Catalog
-    types: tuple[str, ...]
-    model: Model
-
-
-@pytest.fixture(scope="module", params=["people", "corner"])
+@pytest.fixture(scope="module", params=SUBJECTS)
 def subject(postgres_url: str, request: pytest.FixtureRequest) -> Iterator[Subject]:
-    is_people = request.param == "people"
-    catalog, ddl = (built_in(), "") if is_people else (corner.CATALOG, corner.DDL)
-    rows = make_rows(4) if is_people else make_corner_rows(4)
-    with served(postgres_url, catalog, ddl) as server:
-        (store if is_people else store_corner)(server, rows)
-        yield Subject(server, catalog, TYPES if is_people else CORNER_TYPES, Model(rows))
+    with open_subject(postgres_url, request.param, 4) as opened:
+        yield opened
 
 
 @st.composite
@@ -197,11 +184,9 @@ def test_groups(subject: Subject, data: DataObject) -> None:
         assert (answer.document["data"], meta["count"], meta["total"]) == ([], len(page), len(expected))
         return
     query = "&".join(f"{quote(name)}={quote(text)}" for name, text in [*pairs, ("page[after]", "")])
-    url, found = f"{PATHS[type_name]}?{query}", list[Group]()
+    url, found = f"{PUBLIC_URL}{PATHS[type_name]}?{query}", list[Group]()
     while url:
-        parts = urlsplit(url.removeprefix(PUBLIC_URL))
-        sent = [tuple(map(unquote, pair.split("=", 1))) for pair in parts.query.split("&")]
-        answer = subject.server.get(parts.path, *sent)  # type: ignore[arg-type]  # pairs of two
+        answer = subject.server.follow(url)
         assert answer.status == 200, answer.body
         found += answer.document["meta"]["groups"]
         url = answer.document["links"].get("next", "")

@@ -5,48 +5,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
-from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Resource
 from querybuild.planning import planner
-from server.resources import built_in
-from tests import catalog as corner
 from tests.first_rows import set_first_rows
 from tests.property.choices import Chosen, Step, choices
-from tests.property.filters import CORNER_TYPES, TYPES
-from tests.property.model import Model, Row
-from tests.property.rows import make_corner_rows, make_rows, store, store_corner
-from tests.property.served import PUBLIC_URL, Served, served
+from tests.property.model import Row
+from tests.property.served import Served
+from tests.property.subjects import SUBJECTS, Subject, open_subject
 from tests.property.test_hidden_rows import includes
 
 Identity = tuple[str, str]
 
 
-class Subject(msgspec.Struct):
-    server: Served
-    catalog: Catalog
-    types: tuple[str, ...]
-    model: Model
-
-
-@pytest.fixture(scope="module", params=["people-ranked", "people-each", "corner-ranked", "corner-each"])
+@pytest.fixture(scope="module", params=[f"{name}-{fetch}" for name in SUBJECTS for fetch in ("ranked", "each")])
 def subject(postgres_url: str, request: pytest.FixtureRequest) -> Iterator[Subject]:
     """ranked, each: how the first rows of each parent are found, which depends on indexes."""
     name, fetch = request.param.split("-")
-    is_people = name == "people"
-    catalog, ddl = (built_in(), "") if is_people else (corner.CATALOG, corner.DDL)
-    rows = make_rows(3) if is_people else make_corner_rows(3)
-    with served(postgres_url, catalog, ddl) as server, pytest.MonkeyPatch.context() as patch:
+    with open_subject(postgres_url, name, 3) as opened, pytest.MonkeyPatch.context() as patch:
         patch.setattr(planner, "chosen_fetch", lambda _, size: "keys" if size is None else fetch)
-        (store if is_people else store_corner)(server, rows)
-        yield Subject(server, catalog, TYPES if is_people else CORNER_TYPES, Model(rows))
+        yield opened
 
 
 class Expected:
@@ -117,9 +101,7 @@ def walk(server: Served, url: str) -> list[str]:
     """Follow pages of linkage to the end. Return the ids."""
     found: list[str] = []
     while url:
-        parts = urlsplit(url.removeprefix(PUBLIC_URL))
-        pairs = [tuple(map(unquote, pair.split("=", 1))) for pair in parts.query.split("&")]
-        answer = server.get(parts.path, *pairs)  # type: ignore[arg-type]  # pairs of two
+        answer = server.follow(url)
         assert answer.status == 200, answer.body
         found += answer.ids
         url = answer.document["links"].get("next", "")

@@ -13,6 +13,8 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.operators import operator_names
 from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne
+from querybuild.groups import GROUPING
+from querybuild.parse import CHOICES
 from tests.property.served import MEDIA_TYPE, Headers
 from tests.property.values import Pairs, dump, near, numbers, texts, trees
 
@@ -37,17 +39,7 @@ OPERATORS = (
     *("notilike", "startswith", "endswith", "match", "jsonb_contains", "even", "named_as_tag"),
 )
 WORDS = ("filter", "sort", "page", "include", "fields", "name", "op", "val", "field", "and", "or", "not", "any", "has")
-WORDS += (
-    "count",
-    "of",
-    "groupBy",
-    "aggregateAs",
-    "groupFilter",
-    "timeZone",
-    "includeFilter",
-    "includeSort",
-    "includePage",
-)
+WORDS += ("count", "of", *GROUPING, *CHOICES)
 KEYS = ("size", "number", "limit", "offset", "total", "after", "before", "", "id", "exact", "estimated", "none")
 
 

@@ -117,8 +117,7 @@ def _node_lines(node: Node, branch: Branch | None, indent: str) -> Iterator[str]
 
 def _branch_text(branch: Branch) -> str:
     shown = "included" if branch.is_included else "linkage"
-    size = None if branch.choice is None else branch.choice.size
-    first = "" if size is None else f", at most {size} of each"
+    first = "" if branch.size is None else f", at most {branch.size} of each"
     return f"{shown} by {branch.relationship.name}{first}, {_FETCHES[branch.fetch]}"
 
 
