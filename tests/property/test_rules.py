@@ -22,8 +22,8 @@ from server.resources import built_in
 from tests import catalog as corner
 from tests.first_rows import set_first_rows
 from tests.principals import HEADER, as_header
-from tests.property.filters import CORNER_TYPES, TYPES, filters, sorts
-from tests.property.model import Model, Rows
+from tests.property.filters import CORNER_TYPES, NULLS, TYPES, filters, relationships_of, sorts
+from tests.property.model import OWN_KEY, REVERSE_TO_ONE, Model, Rows
 from tests.property.rows import make_corner_rows, make_rows, store, store_corner
 from tests.property.served import Answer, Headers, Served, served
 from tests.property.test_hidden_rows import (
@@ -106,18 +106,18 @@ def rule_filters(draw: DrawFn, type_name: str, rows: Rows, drawn: Drawn) -> tupl
             return [one for one, _, _ in items], [other for _, other, _ in items], all(known for _, _, known in items)
         return val, val, True
 
-    def opened(node: Any, is_negated: bool) -> tuple[Any, Any, Any]:
+    def opened(node: Any, at: Place) -> tuple[Any, Any, Any]:
         if isinstance(node, list):
-            found = [opened(item, is_negated) for item in node]
+            found = [opened(item, at) for item in node]
             return [one for one, _, _ in found], [one for _, one, _ in found], [one for _, _, one in found]
         if "val" not in node and "field" not in node:
             ((op, inner),) = node.items()
-            one, other, anonymous = opened(inner, is_negated != (op == "not"))
+            one, other, anonymous = opened(inner, at.negated() if op == "not" else at)
             return {op: one}, {op: other}, {op: anonymous}
         if "field" in node or node["val"] is None:
             return node, node, node
         if node["op"] in ("any", "has"):
-            one, other, anonymous = opened(node["val"], is_negated)
+            one, other, anonymous = opened(node["val"], at.beyond(node["name"]))
             return node | {"val": one}, node | {"val": other}, node | {"val": anonymous}
         is_count = node["op"] == "count"
         compared = node["val"] if is_count else node
@@ -125,14 +125,51 @@ def rule_filters(draw: DrawFn, type_name: str, rows: Rows, drawn: Drawn) -> tupl
         is_public = "Claim(" not in repr(one) and "SUBJECT" not in repr(one)
         if is_count:
             one, other = compared | {"val": one}, compared | {"val": other}
-        unmet, met = (EVERY_ROW if is_negated else NO_ROW), node | {"val": other}
+        unmet, met = at.any_value(node) if at.is_negated else NO_ROW, node | {"val": other}
         return node | {"val": one}, met if is_known else unmet, met if is_public else unmet
 
-    return opened(tree, False)
+    return opened(tree, Place(type_name))
 
 
-NO_ROW, EVERY_ROW = {"name": "id", "op": "in_", "val": []}, {"name": "id", "op": "isnot", "val": None}
-"""What a comparison with a missing value means, and what it means below `not`: it is not met."""
+NO_ROW = {"name": "id", "op": "in_", "val": []}
+"""What a comparison with a missing value means: it is not met."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a node of a filter is. type_name: of the rows that it filters. is_negated: whether it is below an odd
+    number of `not`. knows_null: whether it is below a `not` that filters the same rows."""
+
+    type_name: str
+    is_negated: bool = False
+    knows_null: bool = False
+
+    def negated(self) -> Place:
+        return Place(self.type_name, not self.is_negated, True)
+
+    def beyond(self, path: str) -> Place:
+        type_name = self.type_name
+        for step in path.split("."):
+            type_name = relationships_of(type_name)[step]
+        return Place(type_name, self.is_negated)
+
+    def any_value(self, node: Any) -> Any:
+        """Return what a comparison with a missing value means below `not`. It is true for each row that its path leads
+        to, so that the negation is not met."""
+        steps: list[str] = []
+        type_name, names = self.type_name, node["name"].split(".")
+        for number, step in enumerate(names):
+            if step not in relationships_of(type_name) or (number == len(names) - 1 and node["op"] == "count"):
+                break
+            is_end = names[number + 1 :] in ([], ["id"])
+            matches_null = node["op"] in NULLS or (self.knows_null and not steps)
+            if is_end and (step in OWN_KEY[type_name] or (step in REVERSE_TO_ONE and matches_null)):
+                # The id of a to-one is a value of the row before it.
+                break
+            steps.append(step)
+            type_name = relationships_of(type_name)[step]
+        return {"name": ".".join((*steps, "id")), "op": "isnot", "val": None}
+
+
 DATED = ("eq", "ne", "lt", "le", "gt", "ge")
 Means = tuple[Allow, Any]
 """A rule, and what its filter means for the principal and for the anonymous: True for all rows."""
