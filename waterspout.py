@@ -6,6 +6,7 @@ from querybuild.declarations.access import ANYONE, NOW, SIGNED_IN, SUBJECT, Allo
 from querybuild.declarations.arrays import array
 from querybuild.declarations.catalog import Catalog, CatalogError
 from querybuild.declarations.database_types.composites import composite
+from querybuild.declarations.database_types.json_paths import JsonPath
 from querybuild.declarations.database_types.texts import (
     BIT,
     BOX,
@@ -161,6 +162,7 @@ __all__ = [
     "Hooks",
     "Id",
     "Identifier",
+    "JsonPath",
     "Link",
     "LinkageChange",
     "Operator",

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from querybuild.errors import GroupError, ParameterError, nearest, quoted
 from querybuild.filters import FilterReader
+from querybuild.names import NO_PATH, is_path, split_names
 from querybuild.query import AGGREGATES, PERIODS, Aggregate, GroupKey, GroupQuery
 
 GROUP_BY, AGGREGATE_AS, GROUP_FILTER, TIME_ZONE = GROUPING = ("groupBy", "aggregateAs", "groupFilter", "timeZone")
@@ -55,11 +56,11 @@ def _single(parameters: Sequence[Parameter], reader: FilterReader) -> str | None
 
 def _keys(text: str | None, reader: FilterReader) -> tuple[GroupKey, ...]:
     found: dict[str, GroupKey] = {}
-    for name in text.split(",") if text is not None else ():
+    for name in split_names(text, ",") if text is not None else ():
         call = _CALL.fullmatch(name)
         function, path = ("", name) if call is None else (call["function"], call["of"])
-        if not all(path.split(".")):
-            _refuse(reader, GROUP_BY, "A key is empty." if not name else f"{quoted(name)} holds an empty name.")
+        if not is_path(path):
+            _refuse(reader, GROUP_BY, "A key is empty." if not name else f"{quoted(name)} {NO_PATH}.")
         elif call is not None and function not in PERIODS:
             known = ", ".join(f"{one}(...)" for one in PERIODS)
             detail = f"{quoted(name)}: there is no function {quoted(function)}.{nearest(function, PERIODS)}"
@@ -96,8 +97,8 @@ def _aggregates(parameters: Sequence[Parameter], keys: Sequence[str], reader: Fi
             _refuse(reader, parameter, f"{detail}{nearest(function or text, AGGREGATES)} There are: {known}.")
         elif not of and function != "count":
             _refuse(reader, parameter, f"{quoted(function)} needs an attribute: {function}(attribute).")
-        elif of and not all(of.split(".")):
-            _refuse(reader, parameter, f"{quoted(of)} holds an empty name.")
+        elif of and not is_path(of):
+            _refuse(reader, parameter, f"{quoted(of)} {NO_PATH}.")
         else:
             found[name] = Aggregate(name, function, of, is_distinct, parameter)
     if len(found) > MAX_COLUMNS:

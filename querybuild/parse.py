@@ -25,6 +25,7 @@ from querybuild.errors import (
 )
 from querybuild.filters import COUNT, FilterReader
 from querybuild.groups import GROUPING, Parameter, parse_groups
+from querybuild.names import NO_PATH, is_path, split_names
 from querybuild.query import FilterNode, IncludeChoice, Limits, OnConflict, Page, Query, SortKey
 
 ON_CONFLICT = "onConflict"
@@ -258,14 +259,17 @@ def _sort(value: str | None, errors: list[ApiError], parameter: str = "sort") ->
     if value is None:
         return ()
     keys = []
-    for item in value.split(","):
+    for item in split_names(value, ","):
         path = item.removeprefix("-")
         counted = _COUNTED.fullmatch(path)
         path = path if counted is None else counted["path"]
         if not path:
             errors.append(SortError("A sort key is empty.", parameter=parameter))
-        keys.append(SortKey(path, item.startswith("-"), counted is not None))
-    return tuple(key for key in keys if key.path)
+        elif not is_path(path):
+            errors.append(SortError(f"{quoted(path)} {NO_PATH}.", parameter=parameter))
+        else:
+            keys.append(SortKey(path, item.startswith("-"), counted is not None))
+    return tuple(keys)
 
 
 def _include(value: str | None, errors: list[ApiError]) -> tuple[tuple[str, ...], ...] | None:

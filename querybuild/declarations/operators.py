@@ -16,6 +16,7 @@ import msgspec
 from pypika import functions
 from pypika.terms import Criterion, Term
 
+from querybuild.declarations.database_types.json_paths import JSON_VALUE
 from querybuild.declarations.database_types.texts import (
     CIDR,
     CONTAINED,
@@ -87,6 +88,14 @@ class OperatorRow(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 def _is_plain(attribute: Attribute) -> bool:
     """Return whether the type has equality, in SQL and in the contract."""
     return attribute.type.has_equality
+
+
+def _is_inside_json(attribute: Attribute) -> bool:
+    return attribute.type is JSON_VALUE
+
+
+def _is_column(attribute: Attribute) -> bool:
+    return _is_plain(attribute) and not _is_inside_json(attribute)
 
 
 def _is_composite(attribute: Attribute) -> bool:
@@ -206,9 +215,9 @@ def _is_same(column: Term, bound: Term) -> Criterion:
     return Template("({}={} AND {} IS NOT NULL)", column, bound, column)
 
 
-OPERATORS: tuple[OperatorRow, ...] = (
+_OF_COLUMNS: tuple[OperatorRow, ...] = (
     # "t0"."age"=$1
-    OperatorRow(name="eq", applies=_is_plain, criterion=_EQ, on_field=_EQ, compares_columns=True),
+    OperatorRow(name="eq", applies=_is_column, criterion=_EQ, on_field=_EQ, compares_columns=True),
     # "t0"."age"<>$1
     OperatorRow(name="ne", applies=_is_plain, criterion=_NE, on_field=_NE),
     # "t0"."age"<$1
@@ -358,11 +367,52 @@ OPERATORS: tuple[OperatorRow, ...] = (
 )
 
 
+def _inside_json(row: OperatorRow) -> OperatorRow:
+    """Return an operator for values inside JSON, each of which has its own type. It is false for values of another type
+    than that of the val, and null for null. Texts have the operators of texts."""
+    kind = "jsonb_typeof({})"
+
+    def texts(column: Term, *others: Term) -> Criterion:
+        # (jsonb_typeof("t0"."words"#>$1)='string' AND ("t0"."words"#>$1#>>'{}') LIKE $2)
+        return Template(f"({kind}='string' AND {{}})", column, row.criterion(_inner_text(column), *others))
+
+    def of_one_kind(column: Term, *others: Term) -> Criterion:
+        # ("t0"."words"#>$1<$2 AND jsonb_typeof("t0"."words"#>$1)=jsonb_typeof($2))
+        same = f" AND {kind}={kind}" * len(others)
+        kinds = [one for other in others for one in (column, other)]
+        return Template(f"({{}}{same})", row.criterion(column, *others), *kinds)
+
+    def fields(column: Term, other: Term) -> Criterion:
+        # Objects and arrays do not compare.
+        if row.is_text:
+            assert row.on_field is not None
+            compared = row.on_field(_inner_text(column), _inner_text(other))
+            return Template(f"({kind}='string' AND {kind}='string' AND {{}})", column, other, compared)
+        return Template(f"({{}} AND {kind} NOT IN ('object','array'))", compare(column, other), column)
+
+    compare = row.criterion if row.name == EQUAL.name else of_one_kind
+    return msgspec.structs.replace(
+        row,
+        applies=lambda attribute: _is_inside_json(attribute) and (attribute.match or not row.is_pattern),
+        criterion=texts if row.is_text else compare,
+        on_field=None if row.on_field is None else fields,
+        compares_columns=False,
+    )
+
+
+def _inner_text(value: Term) -> Term:
+    return Template("({}#>>'{{}}')", value)
+
+
+EQUAL = next(row for row in _OF_COLUMNS if row.name == "eq")
+_INSIDE_JSON = [_inside_json(row) for row in _OF_COLUMNS if row is EQUAL or row.applies is _is_ordered or row.is_text]
+OPERATORS = (*_OF_COLUMNS, *_INSIDE_JSON)
+
+
 def _names(rows: Iterable[OperatorRow]) -> frozenset[str]:
     return frozenset([name for row in rows for name in (row.name, *row.aliases)])
 
 
-EQUAL = next(row for row in OPERATORS if row.name == "eq")
 NULL_OPERATORS = _names(row for row in OPERATORS if row.matches_null or row.on_null is not None)
 """The names of those that may match null."""
 PATTERN_OPERATORS = _names(row for row in OPERATORS if row.is_pattern)

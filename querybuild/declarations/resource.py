@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 from pypika.terms import Criterion, Term
 
 from querybuild.declarations.access import ANYONE, Allow, Audience
+from querybuild.declarations.database_types.json_paths import JSON_VALUE, JsonPath
 from querybuild.declarations.hooks import NO_HOOKS, Hooks
 from querybuild.declarations.id_types import IdType
 from querybuild.declarations.keys import (
@@ -25,6 +27,7 @@ from querybuild.declarations.keys import (
     referring,
 )
 from querybuild.declarations.types import BIGINT, ColumnType
+from querybuild.names import unescaped
 
 RESOURCE_METHODS = frozenset({"list", "create", "detail", "update", "delete"})
 CHANGE_KINDS: frozenset[str] = frozenset({"create", "update", "delete"})
@@ -76,6 +79,7 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
     minimum, maximum: inclusive, of ordered types, as Python values of the type.
     pattern: a regular expression that the whole of a text must match.
     shape: a Python type that a JSON value must fit, such as `dict[str, list[int]]`.
+    paths: the types of values inside a jsonb attribute, for filters, sorts and groups.
     readable, creatable, updatable, filterable, sortable: what a request may do with it.
     match: whether the operator `match` is allowed on a text.
     operators: custom operators, besides those of the type.
@@ -99,6 +103,7 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
     maximum: Any = None
     pattern: str | None = None
     shape: Any = None
+    paths: tuple[JsonPath, ...] = ()
     readable: bool = True
     creatable: bool = True
     updatable: bool = True
@@ -140,6 +145,23 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
         """Return whether a create, or an update, may write it."""
         allowed = self.creatable if on_create else self.updatable
         return allowed and self.is_stored and not self.type.is_read_only
+
+
+@lru_cache(maxsize=1024)
+def inner_attribute(attribute: Attribute, names: tuple[str, ...]) -> tuple[Attribute, JsonPath | None]:
+    """Return the value inside of a jsonb attribute as an attribute for filters and sorts, and what is declared of it.
+    names: its path, escaped. Plans compare attributes by identity, so the same path has the same attribute."""
+    path = unescaped(names)
+    declared = next((one for one in attribute.paths if one.names == path), None)
+    inner = msgspec.structs.replace(
+        attribute,
+        name=".".join((attribute.name, *names)),
+        type=JSON_VALUE if declared is None else declared.type,
+        column=attribute.column_name,
+        nullable=True,
+        operators=(),
+    )
+    return inner, declared
 
 
 class Id(msgspec.Struct, frozen=True, eq=False):

@@ -45,6 +45,7 @@ class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     select_array: the same for an array, if there is a cheaper way than `select` for each element.
     shown: converts a selected value to the value that msgspec encodes.
     compared: the term that filters and sorts compare, if PostgreSQL has no operators for the column itself.
+    sorted_as: the term that sorts compare, if PostgreSQL sorts some values in another order.
     bound: the term of the parameter, if it needs a cast. bound_array: that of an array, if it is not a cast.
     as_text: whether the column must be cast for text operators and for comparison with columns of other types.
     sql_type: the name of the PostgreSQL type in a cast, if only the live tables determine it.
@@ -81,6 +82,7 @@ class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     select_array: Callable[[Term], Term] | None = None
     shown: Callable[[Any], Any] | None = None
     compared: Callable[[Term], Term] | None = None
+    sorted_as: Callable[[Term], Term] | None = None
     bound: Callable[[Term], Term] | None = None
     bound_array: Callable[[Term], Term] | None = None
     as_text: bool = False
@@ -173,7 +175,8 @@ def _interval_shown(parts: bytes | None) -> str | None:
     return None if parts in _INFINITE_INTERVALS else values.interval_shown(parts)
 
 
-def _raw(text: str | None) -> msgspec.Raw | None:
+def raw_json(text: str | None) -> msgspec.Raw | None:
+    """Return a JSON text for msgspec to encode as it is."""
     return None if text is None else msgspec.Raw(text.encode())
 
 
@@ -264,7 +267,7 @@ def _json(name: str) -> ColumnType:
         from_text=values.json_of_text,
         has_equality=False,
         has_order=False,
-        shown=_raw,
+        shown=raw_json,
     )
 
 

@@ -21,11 +21,12 @@ from querybuild.declarations.operators import (
     find_operator,
     operator_names,
 )
-from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne, link_of
-from querybuild.declarations.types import BIGINT
+from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne, inner_attribute, link_of
+from querybuild.declarations.types import BIGINT, JSONB
 from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, listed, nearest, quoted, shortened
 from querybuild.filters import fault
+from querybuild.names import NO_PATH, is_path, split_names, unescaped
 from querybuild.planning.context import Context
 from querybuild.planning.filter_values import ReadValue, custom_reader, value_reader
 from querybuild.planning.row_plan import AmongFirst, ColumnRef, Condition, CustomTest, Exists, Logic, Rows, Slot, Test
@@ -66,12 +67,14 @@ class ConditionPlanner:
         self.limits = limits
         self.errors = errors
         self.values: list[Any] = []
-        # For each converted val: its index in the request, and the function that converts it.
-        self.readers: list[tuple[int, ReadValue]] = []
+        # For each converted val: its index in the request, and the function that converts it. None for a value that is
+        # the same in each request of this form.
+        self.readers: list[tuple[int | None, ReadValue]] = []
         # The index of a val -> the indexes of its values.
         self.value_slots: dict[int, tuple[int, ...]] = {}
         # The indexes of the vals that only PostgreSQL can check.
         self.checked: set[int] = set()
+        self._paths: dict[tuple[str, ...], Slot] = {}
         self._alias_count = 0
         self._step_depth = 0
         self.step_count = 0
@@ -102,6 +105,11 @@ class ConditionPlanner:
         self.values.append(value)
         return len(self.values) - 1
 
+    def constant(self, value: Any) -> Slot:
+        """Add a value that is the same in each request of this form."""
+        self.readers.append((None, lambda _: [value]))
+        return Slot(self.source, self.slot(value))
+
     def plan(self, nodes: tuple[FilterNode, ...], resource: Resource, alias: str) -> tuple[Condition, ...]:
         """Plan filter nodes that are combined with AND. Invalid ones are appended to the errors and left out."""
         planned = [self.condition(node, resource, alias) for node in nodes]
@@ -109,7 +117,7 @@ class ConditionPlanner:
 
     def condition(self, node: FilterNode, resource: Resource, alias: str) -> Condition | None:
         """Plan a filter node. Return None if it is invalid."""
-        if not isinstance(node, FilterGroup) and self._has_empty_name(node):
+        if not isinstance(node, FilterGroup) and self._has_no_path(node):
             return None
         match node:
             case FilterGroup(op="not"):
@@ -126,10 +134,10 @@ class ConditionPlanner:
             case FieldFilter():
                 return self.compare(node, node.name, node.field, resource, alias)
 
-    def _has_empty_name(self, node: NamedFilter) -> bool:
+    def _has_no_path(self, node: NamedFilter) -> bool:
         for path in (node.name, node.field if isinstance(node, FieldFilter) else None):
-            if path and not all(path.split(".")):
-                self._refuse(node, f"{quoted(path)} holds an empty name.")
+            if path and not is_path(path):
+                self._refuse(node, f"{quoted(path)} {NO_PATH}.")
                 return True
         return False
 
@@ -242,6 +250,8 @@ class ConditionPlanner:
             to_one = None if resource.attribute(head) is not None else self._to_one_named(head, resource)
             if to_one is not None:
                 head, rest = to_one.name, "id"
+        elif (attribute := self._attribute(head, resource)) is not None and attribute.type is JSONB:
+            return make(self.inner_column(attribute, split_names(rest, "."), alias))
         relationship = self._relationship(node, head, resource, is_last=not rest)
         if relationship is None:
             return None
@@ -253,6 +263,17 @@ class ConditionPlanner:
         return self._exists(
             node, resource, alias, relationship, lambda at: _one(self.reach(node, rest, at.resource, at.alias, make))
         )
+
+    def inner_column(self, attribute: Attribute, names: Sequence[str], alias: str) -> ColumnRef:
+        """Return the value inside of a jsonb attribute. names: its path, escaped. The path of a request is a value of
+        its statements."""
+        inner, declared = inner_attribute(attribute, tuple(names))
+        if declared is not None:
+            return ColumnRef(alias, inner, inside=declared)
+        path = unescaped(names)
+        if path not in self._paths:
+            self._paths[path] = self.constant(list(path))
+        return ColumnRef(alias, inner, inside=self._paths[path])
 
     def _is_value(self, node: FieldFilter, relationship: ToOne) -> bool:
         """Return whether the related id is planned as a value, which is null if there is no related row. An EXISTS is

@@ -55,7 +55,8 @@ class PlannedRead(msgspec.Struct, frozen=True):
     values: the values of the filter. page_values: those of the page.
     list_name, cursor_mark: the list that its cursors are valid for.
     cursor_parent: the parent of the list that the request's cursor was created for. None without a cursor.
-    readers: for each converted val of the filters its index, and the function that converts it.
+    readers: for each converted val of the filters its index, None for a value that is the same in each request of this
+    form, and the function that converts it.
     filters: the filter objects of the request.
     cost: what it costs, by what it asks for.
     choices: the lists that the chosen included rows are the first of. has_form: whether another read of the same form
@@ -69,7 +70,7 @@ class PlannedRead(msgspec.Struct, frozen=True):
     list_name: str = ""
     cursor_mark: str = ""
     cursor_parent: str | None = None
-    readers: tuple[tuple[int, ReadValue], ...] = ()
+    readers: tuple[tuple[int | None, ReadValue], ...] = ()
     filters: tuple[SentFilter, ...] = ()
     choices: tuple[PlannedChoice, ...] = ()
     has_form: bool = True

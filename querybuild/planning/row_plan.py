@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from querybuild.declarations.database_types.json_paths import JsonPath
 from querybuild.declarations.function import Returned
 from querybuild.declarations.keys import Key
 from querybuild.declarations.operators import OperatorRow
@@ -156,12 +157,14 @@ class Grouping(msgspec.Struct, frozen=True):
 class ColumnRef(msgspec.Struct, frozen=True):
     """A column, or an attribute computed in SQL, of the row with this alias. rows: set if the row is a related row that
     the statement reads in a subquery. The value is null if there is no such row. is_count: whether it is the number of
-    these rows."""
+    these rows. inside: where the value is inside of the JSON of the column, if it is not the column itself: a slot with
+    the path, or what is declared of it."""
 
     alias: str
     attribute: Attribute
     rows: Rows | None = None
     is_count: bool = False
+    inside: Slot | JsonPath | None = None
 
 
 class Test(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ from pypika.terms import Criterion, ExistsCriterion, Term
 
 from querybuild.declarations.arrays import array
 from querybuild.declarations.catalog import KeyAttribute
+from querybuild.declarations.database_types.json_paths import JsonPath, inner_value
 from querybuild.declarations.function import Returned
 from querybuild.declarations.operators import JSONB_CONTAINS
 from querybuild.declarations.resource import Attribute, Link, Resource, own_key_of
@@ -229,12 +230,18 @@ def criterion(condition: Condition, binds: Binds) -> Criterion:
 
 def operand(column: ColumnRef, binds: Binds) -> Term:
     """Return a column for a comparison. One of a type without operators is cast to a type that has them."""
-    term, compared = sorted_operand(column, binds), column.attribute.type.compared
+    term, compared = column_value(column, binds), column.attribute.type.compared
     return term if compared is None else compared(term)
 
 
 def sorted_operand(column: ColumnRef, binds: Binds) -> Term:
-    """Return a column for ORDER BY. It needs no cast, which would prevent that an index gives the order.
+    """Return a column for ORDER BY. It needs no cast, which would prevent that an index gives the order."""
+    term, sorted_as = column_value(column, binds), column.attribute.type.sorted_as
+    return term if sorted_as is None else sorted_as(term)
+
+
+def column_value(column: ColumnRef, binds: Binds) -> Term:
+    """Return the value of a column.
 
     A column of a related row that no join reads is `(SELECT "t1"."id" FROM "user_bio" "t1" WHERE
     "t1"."user_id"="t0"."id" LIMIT 1)`. LIMIT is there because a view may have two such rows. The number of related rows
@@ -246,8 +253,16 @@ def sorted_operand(column: ColumnRef, binds: Binds) -> Term:
         term = column_term(column.alias, column.attribute)
         return Template("{}", from_rows(column.rows, binds).select(term).where(attached(column.rows)).limit(1))
     term = column_term(column.alias, column.attribute)
-    # The term may contain operators.
-    return term if column.attribute.sql is None else Template("({})", term)
+    if column.attribute.sql is not None:
+        # The term may contain operators.
+        term = Template("({})", term)
+    match column.inside:
+        case None:
+            return term
+        case JsonPath() as path:
+            return path.of(term)
+        case slot:
+            return inner_value(term, binds(slot))
 
 
 def order(query: QueryBuilder, keys: tuple[OrderKey, ...], binds: Binds) -> QueryBuilder:

@@ -18,7 +18,7 @@ from querybuild.declarations.terms import Template
 from querybuild.declarations.types import REAL, ColumnType
 from querybuild.planning.row_plan import GroupColumn, Grouping
 from querybuild.sql.binds import Binds
-from querybuild.sql.clauses import join, scope_criteria, sorted_operand, table, where
+from querybuild.sql.clauses import column_value, join, scope_criteria, table, where
 
 
 def grouped(grouping: Grouping, binds: Binds) -> QueryBuilder:
@@ -48,7 +48,7 @@ def _key(column: GroupColumn, binds: Binds) -> Term:
     CASE WHEN "t0"."day">='0001-01-01' AND "t0"."day"<='9999-12-31' THEN date_trunc('month',...) END
     """
     assert column.of is not None
-    term = sorted_operand(column.of, binds)
+    term = column_value(column.of, binds)
     return _cut(column, term, binds) if column.function else term
 
 
@@ -97,7 +97,7 @@ def _zone(column: GroupColumn, binds: Binds) -> Term:
 def _number(column: GroupColumn, binds: Binds) -> Term:
     if column.of is None:
         return Template("COUNT(*)")
-    term, column_type = sorted_operand(column.of, binds), column.of.attribute.type
+    term, column_type = column_value(column.of, binds), column.of.attribute.type
     match column.function:
         case "count":
             return Template("COUNT(DISTINCT {})" if column.is_distinct else "COUNT({})", term)

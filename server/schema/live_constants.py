@@ -12,11 +12,12 @@ import msgspec
 from querybuild.declarations.access import audience_name
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.operators import OperatorRow, find_operator
-from querybuild.declarations.resource import Resource
+from querybuild.declarations.resource import Attribute, Resource, inner_attribute
 from querybuild.declarations.terms import sql_of
 from querybuild.declarations.types import ColumnType
 from querybuild.errors import quoted
 from querybuild.filters import COUNT, RELATION_OPERATORS
+from querybuild.names import split_names
 from querybuild.planning.criteria import comes_from_principal
 from querybuild.sql.binds import Binds
 from server.schema.fault import Fault
@@ -68,29 +69,29 @@ def _constants(rows: object, resource: Resource, catalog: Catalog) -> Iterator[_
         for item in rows.values():
             yield from _constants(item, resource, catalog)
     elif isinstance(rows, Mapping):
-        *steps, last = str(rows.get("name")).split(".")
+        target, left = _target(resource, split_names(str(rows.get("name")), "."), catalog)
         op, val = str(rows.get("op")), rows.get("val")
-        is_relation = op in (*RELATION_OPERATORS, COUNT)
-        target = _target(resource, [*steps, last] if is_relation else steps, catalog)
-        if target is not None and is_relation:
+        if op in (*RELATION_OPERATORS, COUNT):
             yield from _constants(rows.get("of") if op == COUNT else val, target, catalog)
-        elif target is not None and val is not None and not comes_from_principal(val):
-            yield from _compared(target, last, op, val)
+        elif left and val is not None and not comes_from_principal(val):
+            yield from _compared(target.attribute(left[0]), left[1:], op, val)
 
 
-def _target(resource: Resource, path: list[str], catalog: Catalog) -> Resource | None:
-    """Return the resource at the end of a path of relationships."""
-    for name in path:
+def _target(resource: Resource, path: list[str], catalog: Catalog) -> tuple[Resource, list[str]]:
+    """Return the resource to which the relationships of a path lead, and the names that are left."""
+    for position, name in enumerate(path):
         relationship = resource.relationship(name)
         if relationship is None:
-            return None
+            return resource, path[position:]
         resource = catalog.target(relationship)
-    return resource
+    return resource, []
 
 
-def _compared(resource: Resource, name: str, op: str, val: Any) -> Iterator[_Constant]:
-    """Yield the constant that an attribute is compared with. Its form was checked with the rule."""
-    attribute = resource.attribute(name)
+def _compared(attribute: Attribute | None, inside: list[str], op: str, val: Any) -> Iterator[_Constant]:
+    """Yield the constant that an attribute is compared with. Its form was checked with the rule. inside: the path, if
+    the value is inside JSON."""
+    if attribute is not None and inside:
+        attribute, _ = inner_attribute(attribute, tuple(inside))
     row = None if attribute is None else find_operator(attribute, op)
     if attribute is None or not isinstance(row, OperatorRow):
         return

@@ -10,11 +10,13 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from querybuild.declarations.database_types.json_paths import has_inner_type, inner_type_names
 from querybuild.declarations.faults.relationship_faults import FILLED_AND_REQUIRED
 from querybuild.declarations.hooks import accepts_arguments, is_async
 from querybuild.declarations.resource import Attribute, Resource
-from querybuild.declarations.types import is_bound_of
-from querybuild.errors import nearest, quoted
+from querybuild.declarations.types import JSONB, is_bound_of
+from querybuild.errors import listed, nearest, quoted
+from querybuild.names import NO_PATH, is_path
 
 
 def attribute_faults(attribute: Attribute, resource: Resource) -> Iterator[str]:
@@ -48,7 +50,19 @@ def attribute_faults(attribute: Attribute, resource: Resource) -> Iterator[str]:
     yield from repeated_names("operator", (operator.name for operator in attribute.operators))
     if any(operator.name in ("any", "has", "count") for operator in attribute.operators):
         yield "`any`, `has` and `count` are operators of relationships"
+    yield from _path_faults(attribute)
     yield from _computed_faults(attribute, resource)
+
+
+def _path_faults(attribute: Attribute) -> Iterator[str]:
+    if attribute.paths and attribute.type is not JSONB:
+        yield f"`paths` are for jsonb, not {attribute.type.name}"
+    for one in attribute.paths:
+        if not is_path(one.path):
+            yield f"the path {quoted(one.path)} {NO_PATH}"
+        if not has_inner_type(one.type):
+            yield f"the path {quoted(one.path)} cannot be {one.type.name}. There are: {listed(inner_type_names())}"
+    yield from repeated_names("path", (one.path for one in attribute.paths))
 
 
 def _shape_faults(attribute: Attribute) -> Iterator[str]:

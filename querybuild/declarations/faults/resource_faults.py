@@ -39,6 +39,8 @@ def argument_faults(resource: Resource) -> Iterator[str]:
         yield from (label + fault for fault in _names_faults(attribute.of))
         for operator in attribute.operators if isinstance(attribute.operators, tuple | list) else ():
             yield from (f"{label}an operator: {fault}" for fault in wrong_types(operator))
+        for path in attribute.paths if isinstance(attribute.paths, tuple | list) else ():
+            yield from (f"{label}a path: {fault}" for fault in wrong_types(path))
     for relationship in resource.relationships:
         label = f"{where}relationship {quoted(str(relationship.name))}: "
         yield from (label + fault for fault in wrong_types(relationship, but=_RIGHTS))

@@ -20,6 +20,7 @@ from querybuild.declarations.types import (
     FLOAT,
     INT,
     INTERVAL,
+    JSONB,
     NUMERIC,
     NUMERIC_NUMBER,
     SMALLINT,
@@ -32,6 +33,7 @@ from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, FilterError, GroupError, SortError, listed, nearest, quoted
 from querybuild.filters import fault, vals_of
 from querybuild.groups import GROUP_BY, TIME_ZONE
+from querybuild.names import split_names
 from querybuild.planning.conditions import ConditionPlanner
 from querybuild.planning.plan import Node, node_of
 from querybuild.planning.reads.sorts import SortPlanner
@@ -199,11 +201,14 @@ class GroupPlanner:
 
     def _column(self, path: str, rows: Rows, parameter: str) -> ColumnRef | None:
         """Return the column at the end of a path of to-one relationships."""
-        names, resource, alias = path.split("."), rows.resource, rows.alias
-        if len(names) - 1 > self._limits.max_filter_depth:
-            self._refuse(parameter, f"a path goes over at most {self._limits.max_filter_depth} relationships.")
-            return None
+        names, resource, alias = split_names(path, "."), rows.resource, rows.alias
         for position, name in enumerate(names[:-1], 1):
+            if position > self._limits.max_filter_depth:
+                self._refuse(parameter, f"a path goes over at most {self._limits.max_filter_depth} relationships.")
+                return None
+            attribute = self._attribute(name, resource)
+            if attribute is not None and attribute.type is JSONB:
+                return self._conditions.inner_column(attribute, names[position:], alias)
             relationship = resource.relationship(name)
             if not (isinstance(relationship, ToOne) and relationship.filterable):
                 known = [one.name for one in resource.relationships if isinstance(one, ToOne) and one.filterable]

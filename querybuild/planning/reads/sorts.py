@@ -9,7 +9,9 @@ from collections.abc import Sequence
 
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Relationship, Resource, ToOne
+from querybuild.declarations.types import JSONB
 from querybuild.errors import ApiError, SortError, listed, nearest, quoted
+from querybuild.names import split_names
 from querybuild.planning.conditions import ConditionPlanner
 from querybuild.planning.row_plan import ColumnRef, OrderKey, Rows
 from querybuild.query import Limits, SortKey
@@ -63,12 +65,16 @@ class SortPlanner:
         """Plan a sort key: the column at the end of its path, or the columns of an id. Each step is a LEFT JOIN, except
         the step to an id whose key is in the row itself."""
         names = key.path.split(".") if key.is_count else self._sort_path(key, resource)
-        if len(names) - 1 > self.limits.max_filter_depth:
-            self._refuse_depth(key)
-            return ()
         is_nullable = False
         for position, name in enumerate(names[:-1]):
+            if position == self.limits.max_filter_depth:
+                self._refuse_depth(key)
+                return ()
             relationship = resource.relationship(name)
+            attribute = resource.attribute(name)
+            if attribute is not None and attribute.is_sortable and attribute.type is JSONB and not key.is_count:
+                inner = self.conditions.inner_column(attribute, names[position + 1 :], alias)
+                return [OrderKey(inner, key.is_descending, True)]
             if relationship is None or not relationship.filterable:
                 what = f"{quoted(name)} is no relationship of {resource.type}"
                 self._refuse(key, f"{what}: a path goes through to-one relationships.")
@@ -112,7 +118,7 @@ class SortPlanner:
             self._refuse_sort(key, name, resource, resource.relationship(name))
             return ()
         if (attribute.type.element or attribute.type).family in ("json", "jsonb"):
-            self._refuse(key, f"{quoted(name)} holds JSON, which has no order.")
+            self._refuse(key, f"{quoted(name)} holds JSON, which has no order. Sort by a value inside: {name}.name.")
             return ()
         if not attribute.type.has_order:
             self._refuse(key, f"{quoted(name)} is of a type that has no order.")
@@ -121,7 +127,7 @@ class SortPlanner:
 
     def _sort_path(self, key: SortKey, resource: Resource) -> list[str]:
         """Return the names of a path. `group_id` at its end is `group.id`, unless there is an attribute `group_id`."""
-        *steps, last = key.path.split(".")
+        *steps, last = split_names(key.path, ".")
         found: Resource | None = resource
         for name in steps:
             relationship = found and found.relationship(name)

@@ -119,7 +119,7 @@ class IndexedTable(msgspec.Struct, frozen=True):
 
 class Wanted(msgspec.Struct, frozen=True):
     """An index that a declaration needs. Most existing indexes that begin with its first `key_size` columns, in any
-    order, are good enough."""
+    order, are good enough. expression: the SQL of the first column, if it is none of the table."""
 
     rank: Rank
     reason: str
@@ -132,6 +132,7 @@ class Wanted(msgspec.Struct, frozen=True):
     is_for_pages: bool = False
     """Whether the rows of one key are read in the order of the further columns."""
     key_size: int = 1
+    expression: str = ""
 
     @property
     def key(self) -> frozenset[str]:
@@ -154,7 +155,7 @@ class Suggestion(msgspec.Struct, frozen=True, omit_defaults=True):
 async def suggest(connection: asyncpg.Connection[Any], catalog: Catalog) -> tuple[Suggestion, ...]:
     """Return the suggestions, `missing` before `consider`, and those of large tables first. It only reads."""
     wanted = [want for resource in catalog for want in _wanted_indexes(catalog, resource)]
-    tables = await _tables(connection, list(dict.fromkeys(want.table for want in wanted)))
+    tables = await indexed_tables(connection, list(dict.fromkeys(want.table for want in wanted)))
     ranked = [
         (found, table)
         for want in sorted(wanted, key=lambda want: want.rank == "consider")
@@ -168,8 +169,8 @@ async def suggest(connection: asyncpg.Connection[Any], catalog: Catalog) -> tupl
         if not any(_includes(other, want) for other in by_table[want.table]):
             chosen.setdefault((table.schema, table.name, want.columns, want.method, want.descends), (want, table))
     pairs = sorted(chosen.values(), key=lambda pair: (pair[0].rank == "consider", -pair[1].rows))
-    taken = await _taken(connection, [_name(table.name, want) for want, table in pairs])
-    return tuple(_suggestion(want, table, taken) for want, table in pairs)
+    taken = await taken_names(connection, pairs)
+    return tuple(suggestion(want, table, taken) for want, table in pairs)
 
 
 def _wanted_indexes(catalog: Catalog, resource: Resource) -> Iterator[Wanted]:
@@ -345,7 +346,8 @@ def _includes(other: Wanted, want: Wanted) -> bool:
     return is_plain and want.key == frozenset(other.columns[: want.key_size])
 
 
-def _suggestion(want: Wanted, table: IndexedTable, taken: set[tuple[str, str]]) -> Suggestion:
+def suggestion(want: Wanted, table: IndexedTable, taken: set[tuple[str, str]]) -> Suggestion:
+    """Return the index with the statement that creates it. taken: the names that it cannot have. Its own is added."""
     invalid = [index for index in table.indexes if not index.is_valid and _serves(index, want)]
     # The index of a partitioned table is invalid while a partition lacks it. REINDEX does not create that one.
     if invalid and not table.is_partitioned:
@@ -365,7 +367,10 @@ def _create(want: Wanted, table: IndexedTable, taken: set[tuple[str, str]]) -> s
     taken.add((table.schema, free))
     first, others = (" DESC NULLS LAST", " DESC") if want.descends else (f" {want.operator_class}".rstrip(), "")
     ends = [first, *[others] * (len(want.columns) - 1)]
-    columns = ", ".join(quote_ident(column) + end for column, end in zip(want.columns, ends, strict=True))
+    keys = [quote_ident(column) for column in want.columns]
+    if want.expression:
+        keys[0] = f"({want.expression})"
+    columns = ", ".join(key + end for key, end in zip(keys, ends, strict=True))
     unique = "UNIQUE " if want.is_unique else ""
     # PostgreSQL cannot create an index concurrently on a partitioned table.
     concurrently = "" if table.is_partitioned else "CONCURRENTLY "
@@ -383,12 +388,16 @@ def _name(table: str, want: Wanted) -> str:
     return f"{name.encode()[:room].decode(errors='ignore')}_{end}"
 
 
-async def _taken(connection: asyncpg.Connection[Any], names: list[str]) -> set[tuple[str, str]]:
+async def taken_names(
+    connection: asyncpg.Connection[Any], wanted: Sequence[tuple[Wanted, IndexedTable]]
+) -> set[tuple[str, str]]:
+    """Return the names like those of the indexes that something has, each with its schema."""
+    names = [_name(table.name, want) for want, table in wanted]
     patterns = [re.sub(r"([\\%_])", r"\\\1", name) + "%" for name in names]
     return {(row[0], row[1]) for row in await connection.fetch(_TAKEN, patterns)}
 
 
-async def _tables(
+async def indexed_tables(
     connection: asyncpg.Connection[Any], declared: list[tuple[str | None, str]]
 ) -> dict[tuple[str | None, str], IndexedTable]:
     """Return the tables that may have indexes, by their names in the declarations."""

@@ -21,7 +21,8 @@ from server.settings import Settings, StartError
 from server.settings.served import path_hint
 from server.tools.advising import index_advisor
 from server.tools.advising.index_advisor import Suggestion
-from server.tools.explaining.indexes import helpful
+from server.tools.advising.inner_indexes import suggest_inner
+from server.tools.explaining.indexes import helpful, inner_values, is_scanned
 from server.tools.explaining.requested import RequestedRead, read_url
 from server.tools.explaining.running import Explained, ExplainedStatement, explain_read
 from server.tools.explaining.texts import parameter_lines, plan_lines, query_parts, sql_lines
@@ -122,9 +123,12 @@ async def explain(
         hint = path_hint(paths, settings) if isinstance(error, RouteNotFound) else ""
         return Explanation(errors=tuple(_answer_errors(error)), hint=hint)
     explained = await explain_read(connection, requested, engine, role, is_run=is_run, has_lines=has_lines)
-    suggestions = helpful(await index_advisor.suggest(connection, engine.catalog), explained.statements)
+    statements = explained.statements
+    found = helpful(await index_advisor.suggest(connection, engine.catalog), statements)
+    inner = await suggest_inner(connection, list(inner_values(requested)))
+    found += [one for one in inner if any(is_scanned(one.table, statement) for statement in statements)]
     errors = () if explained.error is None else tuple(_answer_errors(explained.error))
-    return Explanation(requested, explained, tuple(suggestions), errors)
+    return Explanation(requested, explained, tuple(found), errors)
 
 
 def _query(requested: RequestedRead) -> list[tuple[str, str]]:
