@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from querybuild.declarations.database_types.json_paths import NO_PATH, is_path, split_names
 from querybuild.errors import GroupError, ParameterError, nearest, quoted
 from querybuild.filters import FilterReader
-from querybuild.names import NO_PATH, is_path, split_names
 from querybuild.query import AGGREGATES, PERIODS, Aggregate, GroupKey, GroupQuery
 
 GROUP_BY, AGGREGATE_AS, GROUP_FILTER, TIME_ZONE = GROUPING = ("groupBy", "aggregateAs", "groupFilter", "timeZone")

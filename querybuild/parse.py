@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Literal
 from urllib.parse import unquote_to_bytes
 
+from querybuild.declarations.database_types.json_paths import NO_PATH, is_path, split_names
 from querybuild.errors import (
     ApiError,
     FieldsError,
@@ -25,7 +26,6 @@ from querybuild.errors import (
 )
 from querybuild.filters import COUNT, FilterReader
 from querybuild.groups import GROUPING, Parameter, parse_groups
-from querybuild.names import NO_PATH, is_path, split_names
 from querybuild.query import FilterNode, IncludeChoice, Limits, OnConflict, Page, Query, SortKey
 
 ON_CONFLICT = "onConflict"

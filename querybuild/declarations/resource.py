@@ -13,7 +13,7 @@ import msgspec
 from pypika.terms import Criterion, Term
 
 from querybuild.declarations.access import ANYONE, Allow, Audience
-from querybuild.declarations.database_types.json_paths import JSON_VALUE, JsonPath
+from querybuild.declarations.database_types.json_paths import JSON_VALUE, JsonPath, unescaped
 from querybuild.declarations.hooks import NO_HOOKS, Hooks
 from querybuild.declarations.id_types import IdType
 from querybuild.declarations.keys import (
@@ -27,7 +27,6 @@ from querybuild.declarations.keys import (
     referring,
 )
 from querybuild.declarations.types import BIGINT, ColumnType
-from querybuild.names import unescaped
 
 RESOURCE_METHODS = frozenset({"list", "create", "detail", "update", "delete"})
 CHANGE_KINDS: frozenset[str] = frozenset({"create", "update", "delete"})

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.database_types.json_paths import NO_PATH, is_path, split_names, unescaped
 from querybuild.declarations.json_texts import dump_json
 from querybuild.declarations.operators import (
     NULL_OPERATORS,
@@ -26,7 +27,6 @@ from querybuild.declarations.types import BIGINT, JSONB
 from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, listed, nearest, quoted, shortened
 from querybuild.filters import fault
-from querybuild.names import NO_PATH, is_path, split_names, unescaped
 from querybuild.planning.context import Context
 from querybuild.planning.filter_values import ReadValue, custom_reader, value_reader
 from querybuild.planning.row_plan import AmongFirst, ColumnRef, Condition, CustomTest, Exists, Logic, Rows, Slot, Test

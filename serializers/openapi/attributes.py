@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from querybuild.declarations.attributes import Limit
-from querybuild.declarations.resource import Attribute, Resource
+from querybuild.declarations.database_types.json_paths import split_names
+from querybuild.declarations.resource import Attribute, Resource, inner_attribute
 from querybuild.declarations.types import ColumnType
 from querybuild.declarations.values import WITHOUT_NUL, JsonSchema, nullable
 from serializers.openapi.api import Api, Schemas, ref
@@ -190,3 +191,15 @@ def example(schema: JsonSchema) -> Any:
     if kinds[0] in ("integer", "number"):
         return min(max(value, schema.get("minimum", value)), schema.get("maximum", value))
     return None if "minItems" in schema or "required" in schema else value
+
+
+def typed_inside(attribute: Attribute) -> list[Attribute]:
+    """Return the values inside of a JSON attribute whose types are declared, as attributes."""
+    return [inner_attribute(attribute, tuple(split_names(one.path, ".")))[0] for one in attribute.paths]
+
+
+def inside_pattern(attribute: Attribute) -> str:
+    """Return a pattern of the names inside of a JSON attribute whose types are not declared. Any name is allowed, with
+    escapes; those of letters, digits and underscores need none."""
+    typed = "|".join([one.name.replace(".", "[.]") for one in typed_inside(attribute) if "\\" not in one.name])
+    return (f"(?!({typed})$)" if typed else "") + f"{attribute.name}([.][a-zA-Z0-9_]+)+"

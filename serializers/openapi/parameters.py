@@ -7,6 +7,7 @@ from typing import Any
 
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Relationship, Resource, ToOne
+from querybuild.declarations.types import JSONB
 from querybuild.declarations.values import JsonSchema
 from querybuild.groups import AGGREGATE_AS, GROUP_BY, GROUP_FILTER, GROUPING, TIME_ZONE
 from querybuild.parse import (
@@ -21,6 +22,7 @@ from querybuild.parse import (
 )
 from querybuild.planning.writes.conflicts import conflict_keys
 from serializers.openapi.api import Api, Schemas, component, ref
+from serializers.openapi.attributes import inside_pattern, typed_inside
 from serializers.openapi.documents import example_id
 
 MAX_PATHS = 24
@@ -156,6 +158,9 @@ def _sort(resource: Resource, api: Api) -> JsonSchema:
         many = [each.name for each in api.catalog.target(one).relationships if each.is_to_many and each.filterable]
         if isinstance(one, ToOne) and one.filterable and many:
             paths.append(f"count[(]{one.name}[.]({'|'.join(many)})[)]")
+    inside = [one for one in resource.attributes if one.is_sortable and one.type is JSONB]
+    paths += [inside_pattern(one) for one in inside]
+    own += [sign + typed.name for one in inside for typed in typed_inside(one) for sign in ("", "-")]
     text = "Fields to sort by, descending with a minus."
     found = _list_parameter("sort", text, own)
     if paths:

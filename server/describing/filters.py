@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterator
 
 from querybuild.declarations.operators import OPERATORS, OperatorRow, custom_operators
-from querybuild.declarations.resource import Attribute, Resource
-from querybuild.declarations.types import ColumnType
+from querybuild.declarations.resource import Attribute, Resource, inner_attribute
+from querybuild.declarations.types import JSONB, ColumnType
 from querybuild.declarations.values import WITHOUT_NUL, JsonSchema, nullable
 from querybuild.filters import COUNT
 from querybuild.planning.conditions import COUNT_OPERATORS, COUNTED
 from serializers.openapi.api import Api, Schemas, component, narrowed, ref
-from serializers.openapi.attributes import JSON_VALUE, value_schema
+from serializers.openapi.attributes import JSON_VALUE, inside_pattern, typed_inside, value_schema
 
 _GROUP, _HAS, _ANY, _COUNT = "Filter.Group", "Filter.Has", "Filter.Any", "Filter.Count"
 _LIST: JsonSchema = {"type": "array"}
@@ -31,7 +31,12 @@ def filter_schemas(api: Api) -> Schemas:
             api.catalog.id_of(resource),
             *(attribute for attribute in resource.attributes if attribute.is_filterable),
         ]
-        comparisons = [*_comparisons(attributes, names), *_comparisons_of_fields(attributes, names)]
+        typed = [found for one in attributes for found in typed_inside(one)]
+        comparisons = [
+            *_comparisons([*attributes, *typed], names),
+            *_comparisons_of_fields(attributes, names),
+            *_comparisons_inside(attributes, names),
+        ]
         groups = narrowed(_GROUP, **{"and": {"items": own}, "or": {"items": own}, "not": own})
         found[component(resource.type, "comparison")] = {"anyOf": comparisons}
         found[component(resource.type, "condition")] = {"anyOf": [own, *_relations(resource), groups]}
@@ -49,6 +54,15 @@ def _comparisons(attributes: list[Attribute], names: dict[str, str]) -> Iterator
         alike.setdefault(name, []).append(attribute.name)
     for name, fields in alike.items():
         yield narrowed(name, name={"enum": fields})
+
+
+def _comparisons_inside(attributes: list[Attribute], names: dict[str, str]) -> Iterator[JsonSchema]:
+    """Yield the filter objects that compare values inside JSON whose types are not declared."""
+    for attribute in attributes:
+        if attribute.type is JSONB:
+            inner, _ = inner_attribute(attribute, ("name",))
+            found = _named(_operators(inner), "inside", names)
+            yield narrowed(found, name={"pattern": f"^{inside_pattern(attribute)}$"})
 
 
 def _comparisons_of_fields(attributes: list[Attribute], names: dict[str, str]) -> Iterator[JsonSchema]:

@@ -11,13 +11,13 @@ import msgspec
 
 from querybuild.declarations.access import audience_name
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.database_types.json_paths import split_names
 from querybuild.declarations.operators import OperatorRow, find_operator
 from querybuild.declarations.resource import Attribute, Resource, inner_attribute
 from querybuild.declarations.terms import sql_of
 from querybuild.declarations.types import ColumnType
 from querybuild.errors import quoted
 from querybuild.filters import COUNT, RELATION_OPERATORS
-from querybuild.names import split_names
 from querybuild.planning.criteria import comes_from_principal
 from querybuild.sql.binds import Binds
 from server.schema.fault import Fault

@@ -395,13 +395,14 @@ async def test_a_value_of_a_rule_that_its_column_does_not_take_is_a_fault(databa
 PATTERNS = """
 from waterspout import *
 
-def named(pattern):
-    return {"name": "name", "op": "match", "val": pattern}
+def named(pattern, name="name"):
+    return {"name": name, "op": "match", "val": pattern}
 
 RESOURCES = [
-    Resource("maker", "/makers", "makers", (Attribute("name", TEXT, required=True),), access=(
+    Resource("maker", "/makers", "makers", (Attribute("name", TEXT, required=True), Attribute("facts", JSONB)), access=(
         Allow(ANYONE, "read", rows={"not": {"or": [named("^a"), named("(b")]}}),
         Allow(SIGNED_IN, "update", rows=named("c+"), check=named("[d")),
+        Allow(SIGNED_IN, "delete", rows=[named("e+", "facts.a"), named("(f", "facts.b.0")]),
     )),
 ]
 """
@@ -411,15 +412,18 @@ async def test_a_pattern_of_a_rule_that_postgresql_refuses_is_a_fault(database, 
     conn = await connect(database)
     path = folder({"patterns.py": PATTERNS})
     await conn.execute(CARS)
+    await conn.execute("ALTER TABLE makers ADD facts jsonb NOT NULL DEFAULT '{}'")
     options = ("--database-url", database, "--resources", f"{path}/patterns.py")
     faults = [
         "resource “maker”: rule 1 (anyone): `rows`: the pattern “(b” is refused: "
         "invalid regular expression: parentheses () not balanced",
         "resource “maker”: rule 2 (signed in): `check`: the pattern “[d” is refused: "
         "invalid regular expression: brackets [] not balanced",
+        "resource “maker”: rule 3 (signed in): `rows`: the pattern “(f” is refused: "
+        "invalid regular expression: parentheses () not balanced",
     ]
     code, output, errors = run("check", *options)
     assert (code, errors) == (1, "")
     assert [line.removeprefix("fault").strip() for line in output.splitlines() if line.startswith("fault ")] == faults
     code, _, errors = run("serve", "--port", "0", *options)
-    assert (code, [fault in errors for fault in faults], "Traceback" in errors) == (1, [True, True], False)
+    assert (code, all(fault in errors for fault in faults), "Traceback" in errors) == (1, True, False)

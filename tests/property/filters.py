@@ -4,12 +4,13 @@ to existing ones. What goes out: filters as JSON trees, and simple filters as pa
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from tests.property.model import FAR_KEY, LINKED, OWN_KEY, Rows
+from tests.property.model import FAR_KEY, LINKED, OWN_KEY, Rows, inside
 from tests.property.rows import ALPHABET, DATES, GENDERS, STATUSES
 
 KINDS: dict[str, dict[str, str]] = {
@@ -82,6 +83,7 @@ OPERATORS = {
     "gender": (*PLAIN, *LIKES, *ENDS),
     "array": (*EQUALITY, *LISTS),
     "json": (*NULLS, "jsonb_contains"),
+    "inner": (*PLAIN, *LIKES, *ENDS, "match"),
 }
 
 COUNTS = ("eq", "ne", "lt", "le", "gt", "ge", "between", "in_", "notin_")
@@ -126,6 +128,27 @@ def fields(draw: DrawFn, type_name: str, family: str = "") -> tuple[str, str, st
         names, target, kinds = [], type_name, {"id": "id"}
     name = draw(one_of(kinds))
     return ".".join((*names, name)), target, name, kinds[name]
+
+
+class InnerName(str):
+    """The name of a value inside JSON."""
+
+
+INNER_NAMES = ("a", "b", "é", "a.b", '"', "\\", "0", "1", "c,d")
+
+
+@st.composite
+def inner_paths(draw: DrawFn, name: str, pool: list[Any]) -> tuple[InnerName, list[Any]]:
+    """Draw the name of a value inside of a JSON attribute. Return it with such values that are no containers."""
+    names: list[str] = []
+    value = draw(one_of(pool or [None]))
+    for _ in range(draw(one_of((1, 1, 2, 3)))):
+        known = [name for name in value if name] if isinstance(value, dict) else INNER_NAMES
+        names.append(draw(one_of(known or INNER_NAMES)))
+        value = inside(value, names[-1:]).value
+    found = [inside(value, names).value for value in pool]
+    scalars = [value for value in found if value is not None and not isinstance(value, dict | list)]
+    return InnerName(".".join((name, *[re.sub(r"([\\.,])", r"\\\1", one) for one in names]))), scalars or ["a"]
 
 
 # values
@@ -187,6 +210,9 @@ def values(kind: str, pool: list[Any]) -> SearchStrategy[Any]:
             return one_of((*DATES, "2000-03-01"))
         case "status" | "gender":
             return one_of(CHOICES[kind])
+        case "inner":
+            known = one_of(pool)
+            return st.one_of(known, known, json_scalars.filter(lambda one: one is not None))
         case "array":
             words = [word for words in pool for word in words]
             return st.one_of(one_of(pool), st.lists(texts(words), max_size=3))
@@ -211,6 +237,8 @@ def val(draw: DrawFn, kind: str, op: str, pool: list[Any]) -> Any:
         return [draw(values(kind, pool)), draw(values(kind, pool))]
     if op == "match":
         return draw(expressions)
+    if op in ENDS and kind == "inner":
+        return draw(texts([text for text in pool if isinstance(text, str)]))
     if op in LIKES:
         return draw(patterns([text for text in pool if isinstance(text, str)]))
     if op in ENDS:
@@ -234,8 +262,12 @@ def pool_of(rows: Rows, type_name: str, name: str) -> list[Any]:
 @st.composite
 def value_tests(draw: DrawFn, type_name: str, rows: Rows) -> Filter:
     path, target, name, kind = draw(fields(type_name))
+    pool = pool_of(rows, target, name)
+    if kind == "json" and draw(st.booleans()):
+        path, pool = draw(inner_paths(path, pool))
+        kind = "inner"
     op = draw(one_of(OPERATORS[kind]))
-    return {"name": path, "op": op, "val": draw(val(kind, op, pool_of(rows, target, name)))}
+    return {"name": path, "op": op, "val": draw(val(kind, op, pool))}
 
 
 FIELD_OPERATORS = {
@@ -244,6 +276,7 @@ FIELD_OPERATORS = {
     "uuid": (*EQUALITY, *ORDER),
     "text": (*EQUALITY, *ORDER, *LIKES, *ENDS),
     "array": (*EQUALITY, "in_", "in"),
+    "inner": (*EQUALITY, *ORDER, *LIKES, *ENDS),
 }
 
 
@@ -251,7 +284,8 @@ FIELD_OPERATORS = {
 def field_tests(draw: DrawFn, type_name: str) -> Filter:
     path, _, _, kind = draw(fields(type_name))
     if kind == "json":
-        path, kind = "id", "id"
+        pair = [draw(inner_paths(path, []))[0] for _ in range(2)]
+        return {"name": pair[0], "op": draw(one_of(FIELD_OPERATORS["inner"])), "field": pair[1]}
     family = FAMILIES.get(kind, kind)
     other, _, name, _ = draw(fields(type_name, family))
     if name == "id" and family != "number":
@@ -346,6 +380,8 @@ def filters(type_name: str, rows: Rows, depth: int = 3) -> SearchStrategy[Filter
 def simple(test: Filter) -> tuple[str, str] | None:
     """Return a filter object as a pair of the query string, or None if it cannot be written as text."""
     value, op = test["val"], test["op"]
+    if isinstance(test["name"], InnerName) and value is not None and op not in (*LIKES, *ENDS, "match"):
+        value = [_inner_text(item) for item in value] if isinstance(value, list) else _inner_text(value)
     if op == "count":
         found = None if "of" in test else simple(value | {"name": f"{test['name']}][count"})
         return None if found is None else (found[0], found[1])
@@ -353,6 +389,13 @@ def simple(test: Filter) -> tuple[str, str] | None:
     if text is None or (value is not None and text == "null" and op in NULLS):
         return None
     return (f"filter[{test['name']}]" if op == "eq" else f"filter[{test['name']}][{op}]"), text
+
+
+def _inner_text(value: Any) -> str:
+    """Return a value inside JSON as a simple filter has it. A text is in quotation marks if it would be something
+    else."""
+    is_plain = isinstance(value, str) and re.fullmatch(r'-?[0-9.]+(e.*)?|true|false|".*"', value, re.DOTALL) is None
+    return value if is_plain else json.dumps(value)
 
 
 def _text(value: Any, op: str) -> str | None:
@@ -379,9 +422,10 @@ def sort_keys(draw: DrawFn, type_name: str) -> str:
     names, target = draw(paths(type_name).filter(lambda found: not TO_MANY & set(found[0])))
     if counted := TO_MANY & set(relationships_of(target)) if draw(one_of((True, False, False))) else set():
         return draw(one_of(("", "-"))) + f"count({'.'.join((*names, draw(one_of(sorted(counted)))))})"
-    name = draw(one_of(name for name, kind in KINDS[target].items() if kind != "json" and name not in OWN_KEY[target]))
+    name = draw(one_of(name for name in KINDS[target] if name not in OWN_KEY[target]))
     sign: str = draw(one_of(("", "-")))
-    return sign + ".".join((*names, name))
+    path = ".".join((*names, name))
+    return sign + (draw(inner_paths(path, []))[0] if KINDS[target][name] == "json" else path)
 
 
 def sorts(type_name: str) -> SearchStrategy[str]:

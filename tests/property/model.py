@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from functools import cmp_to_key
+from functools import cmp_to_key, partial
 from typing import Any
 
 Row = dict[str, Any]
@@ -77,6 +77,109 @@ def negation(truth: Truth) -> Truth:
     return None if truth is None else not truth
 
 
+# values inside JSON
+
+
+class Inner:
+    """A value inside JSON, which has a type of its own. None is null, or missing."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Inner) and json_order(self.value, other.value) == 0
+
+    def __gt__(self, other: Inner) -> bool:
+        return json_order(self.value, other.value) > 0
+
+    def __lt__(self, other: Inner) -> bool:
+        return json_order(self.value, other.value) < 0
+
+
+JSON_RANKS = ("null", "text", "number", "bool", "list", "dict")
+
+
+def json_type(value: Any) -> str:
+    kinds = {type(None): "null", str: "text", bool: "bool", list: "list", dict: "dict"}
+    return kinds.get(type(value), "number")
+
+
+def json_order(one: Any, other: Any) -> int:
+    """Return -1, 0 or 1: texts are before numbers, booleans, arrays and objects. The longer of two containers is
+    after the other."""
+    kinds = [JSON_RANKS.index(json_type(value)) for value in (one, other)]
+    if kinds[0] != kinds[1]:
+        return 1 if kinds[0] > kinds[1] else -1
+    if isinstance(one, list | dict):
+        if len(one) != len(other):
+            return 1 if len(one) > len(other) else -1
+        pairs = zip(_items(one), _items(other), strict=True)
+        return next((order for left, right in pairs if (order := json_order(left, right))), 0)
+    return 0 if one is None else int(one > other) - int(one < other)
+
+
+def _items(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    # PostgreSQL stores the shorter names first.
+    names = sorted(value, key=lambda name: (len(name.encode()), name.encode()))
+    return [part for name in names for part in (name, value[name])]
+
+
+def split_path(path: str) -> list[str]:
+    r"""Split a dotted name. `\.` in it is a dot of a name."""
+    names, rest = [""], iter(path)
+    for letter in rest:
+        if letter == ".":
+            names.append("")
+        elif letter == "\\":
+            names[-1] += next(rest)
+        else:
+            names[-1] += letter
+    return names
+
+
+def inside(value: Any, path: list[str]) -> Inner:
+    for name in path:
+        if isinstance(value, list) and name.isdigit():
+            value = value[int(name)] if int(name) < len(value) else None
+        else:
+            value = value.get(name) if isinstance(value, dict) else None
+    return Inner(value)
+
+
+def inner_tested(op: str, value: Any, val: Any) -> Truth:
+    """Evaluate an operator on a value inside JSON: false for values of another type, except for `ne` and `notin_`."""
+    if op == "is_" or op == "isnot":
+        is_same = json_type(value) == json_type(val) and value == val
+        return is_same == (op == "is_")
+    if value is None:
+        return None
+    if op in ("in_", "in", "notin_"):
+        is_listed = any(json_type(value) == json_type(item) and value == item for item in val)
+        return is_listed == (op != "notin_")
+    kinds = {json_type(item) for item in val} if op == "between" else {json_type(val)}
+    if kinds != {json_type(value)}:
+        return op == "ne"
+    return VALUE_OPERATORS[op](value, val)
+
+
+def inner_fields(op: str, left: Any, right: Any) -> Truth:
+    """Evaluate an operator on two values inside JSON."""
+    if op in ("is_", "isnot"):
+        return (json_order(left, right) == 0) == (op == "is_")
+    if left is None or right is None:
+        return None
+    if op == "ne":
+        return json_order(left, right) != 0
+    if json_type(left) != json_type(right) or isinstance(left, list | dict):
+        return False
+    return FIELD_OPERATORS[op](left, right) if op in COMPARED or isinstance(left, str) else False
+
+
+COMPARED = ("eq", "lt", "le", "gt", "ge")
+
+
 # filters
 
 
@@ -126,10 +229,10 @@ class Model:
             target, related = self.related(shared, type_name, row)
             below = {name: node[name].partition(".")[2] for name in ("name", "field")}
             return any(self.tested(node | below, target, other) is True for other in related)
-        lefts, is_far = self.values(node["name"].split("."), type_name, row)
+        lefts, is_far = self.values(split_path(node["name"]), type_name, row)
         if "field" in node:
-            rights, is_right_far = self.values(node["field"].split("."), type_name, row)
-            test = FIELD_OPERATORS[node["op"]]
+            rights, is_right_far = self.values(split_path(node["field"]), type_name, row)
+            test = partial(fields_tested, node["op"])
             truths = [test(left, right) for left in lefts for right in rights]
             is_far = is_far or is_right_far
         else:
@@ -140,19 +243,22 @@ class Model:
         """Return the relationship that both paths begin with, if their common part has a to-many."""
         steps = [node[name].split(".")[:-1] for name in ("name", "field")]
         for name, other in zip(*steps, strict=False):
-            if name != other:
+            if name != other or name not in self.relationships(type_name):
                 return None
             if name not in OWN_KEY[type_name] and name not in REVERSE_TO_ONE:
                 return str(steps[0][0])
             type_name = (OWN_KEY[type_name] | FAR_KEY[type_name])[name][0]
         return None
 
+    def relationships(self, type_name: str) -> set[str]:
+        return {name for kind in (OWN_KEY, FAR_KEY, LINKED) for name in kind.get(type_name, {})}
+
     def values(self, path: list[str], type_name: str, row: Row) -> tuple[list[Any], bool]:
         """Return the values at the end of a path, and whether the path follows a relationship. The id of a to-one is
         the key in the row itself. If the related row has the key, it is null without a related row."""
         name, rest = path[0], path[1:]
-        if not rest and name in row:
-            return [row[name]], False
+        if name in row and (not rest or row[name] is None or isinstance(row[name], dict)):
+            return [inside(row[name], rest) if rest else row[name]], False
         if name in OWN_KEY[type_name] and rest in ([], ["id"]):
             return [row[OWN_KEY[type_name][name][1]]], False
         target, related = self.related(name, type_name, row)
@@ -176,7 +282,7 @@ class Model:
 
     def sorted_rows(self, type_name: str, rows: list[Row], sort: str) -> list[Row]:
         """Sort rows: nulls are last in both directions, and the id decides last, in the direction of the last key."""
-        keys = [(key.removeprefix("-").split("."), key.startswith("-")) for key in sort.split(",") if key]
+        keys = [(split_path(key.removeprefix("-")), key.startswith("-")) for key in _listed_keys(sort) if key]
         keys.append((["id"], bool(keys) and keys[-1][1]))
 
         def compare(one: Row, other: Row) -> int:
@@ -192,12 +298,18 @@ class Model:
         if path[0].startswith("count("):
             return self.number_of(".".join(path).removeprefix("count(").removesuffix(")").split("."), type_name, row)
         values, _ = self.values(path, type_name, row)
-        return values[0] if values else None
+        found = values[0] if values else None
+        return None if isinstance(found, Inner) and found.value is None else found
 
     def number_of(self, path: list[str], type_name: str, row: Row) -> int:
         """Return how many rows there are at the end of a path of to-one relationships and a to-many."""
         target, related = self.related(path[0], type_name, row)
         return len(related) if len(path) == 1 else sum(self.number_of(path[1:], target, other) for other in related)
+
+
+def _listed_keys(sort: str) -> list[str]:
+    r"""Split a sort at its commas. `\,` is one of a name."""
+    return re.findall(r"(?:[^\\,]|\\.)+", sort, re.DOTALL)
 
 
 def _order(one: Any, other: Any) -> int:
@@ -299,7 +411,15 @@ FIELD_OPERATORS: dict[str, Callable[[Any, Any], Truth]] = {
 }
 
 
+def fields_tested(op: str, left: Any, right: Any) -> Truth:
+    if isinstance(left, Inner) and isinstance(right, Inner):
+        return inner_fields(op, left.value, right.value)
+    return FIELD_OPERATORS[op](left, right)
+
+
 def tested_value(op: str, value: Any, val: Any) -> Truth:
+    if isinstance(value, Inner):
+        return inner_tested(op, value.value, val)
     if val is None:
         return (value is None) == (op == "is_")
     return VALUE_OPERATORS[op](value, val)

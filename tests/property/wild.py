@@ -12,7 +12,8 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.operators import operator_names
-from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne
+from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne, inner_attribute
+from querybuild.declarations.types import JSONB
 from querybuild.groups import GROUPING
 from querybuild.parse import CHOICES
 from tests.property.served import MEDIA_TYPE, Headers
@@ -43,6 +44,10 @@ WORDS += ("count", "of", *GROUPING, *CHOICES)
 KEYS = ("size", "number", "limit", "offset", "total", "after", "before", "", "id", "exact", "estimated", "none")
 
 
+INSIDE = ("a", "0", "-1", "a\\.b", "c\\,d", "\\\\", "\\", "", "tags", "{}", "}", '"', "'", "$1", "99999999999")
+"""Names inside JSON."""
+
+
 def field_names(resource: Resource) -> SearchStrategy[str]:
     names = ["id", *(field.name for field in (*resource.attributes, *resource.relationships))]
     return st.sampled_from([*names, *(f"{relation.name}_id" for relation in resource.relationships)])
@@ -58,7 +63,11 @@ def dotted(draw: DrawFn, catalog: Catalog, resource: Resource) -> tuple[str, Att
         resource = catalog.target(relationship)
     if resource.attributes and draw(st.integers(0, 9)) > 0:
         attribute: Attribute = draw(st.sampled_from(resource.attributes))
-        return ".".join((*steps, attribute.name)), attribute
+        path = ".".join((*steps, attribute.name))
+        if attribute.type is JSONB and draw(st.booleans()):
+            names = tuple(draw(st.lists(st.one_of(st.sampled_from(INSIDE), texts), min_size=1, max_size=3)))
+            return ".".join((path, *names)), inner_attribute(attribute, names)[0]
+        return path, attribute
     return ".".join((*steps, draw(st.one_of(field_names(resource), texts)))), None
 
 

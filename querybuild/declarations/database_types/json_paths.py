@@ -1,5 +1,5 @@
-"""The values inside a jsonb column: the type of those without a declaration, and the terms of those whose type is
-declared.
+"""The values inside a jsonb column: their names, the type of those without a declaration, and the terms of those whose
+type is declared.
 
 All terms are immutable, so that an index can be on them, and none fails, whatever the column has.
 """
@@ -32,7 +32,41 @@ from querybuild.declarations.types import (
     raw_json,
 )
 from querybuild.declarations.values import ValueFault, json_of
-from querybuild.names import split_names, unescaped
+
+# names
+
+_SPLIT = {
+    separator: re.compile(rf"(?:^|{re.escape(separator)})((?:[^\\{separator}]|\\.?)*)", re.DOTALL) for separator in ".,"
+}
+NO_PATH = "holds an empty name, or U+0000"
+"""What an error says of a text that is no path."""
+
+_ESCAPED = re.compile(r"\\([\\.,])")
+
+
+def split_names(text: str, separator: str) -> list[str]:
+    r"""Split a text at the separators that are not escaped. The names stay escaped. A name inside JSON may have
+    separators in it: `\.` is a dot, `\,` a comma, `\\` a backslash.
+
+    >>> split_names(r"words.a\.b.0", ".")
+    ['words', 'a\\.b', '0']
+    """
+    return _SPLIT[separator].findall(text) if "\\" in text else text.split(separator)
+
+
+def is_path(text: str) -> bool:
+    """Return whether a text is a path of names: none is empty, and none has U+0000, which PostgreSQL does not know."""
+    return "\0" not in text and all(split_names(text, "."))
+
+
+def unescaped(names: Sequence[str]) -> tuple[str, ...]:
+    r"""Return names as they are in a JSON value.
+
+    >>> unescaped(["a\\.b", "0"])
+    ('a.b', '0')
+    """
+    return tuple([_ESCAPED.sub(r"\1", name) for name in names])
+
 
 # values without a declaration
 

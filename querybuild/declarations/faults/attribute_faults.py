@@ -10,13 +10,12 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from querybuild.declarations.database_types.json_paths import has_inner_type, inner_type_names
+from querybuild.declarations.database_types.json_paths import NO_PATH, has_inner_type, inner_type_names, is_path
 from querybuild.declarations.faults.relationship_faults import FILLED_AND_REQUIRED
 from querybuild.declarations.hooks import accepts_arguments, is_async
 from querybuild.declarations.resource import Attribute, Resource
 from querybuild.declarations.types import JSONB, is_bound_of
 from querybuild.errors import listed, nearest, quoted
-from querybuild.names import NO_PATH, is_path
 
 
 def attribute_faults(attribute: Attribute, resource: Resource) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from querybuild.declarations.catalog import Catalog, KeyAttribute
+from querybuild.declarations.database_types.json_paths import split_names
 from querybuild.declarations.resource import Attribute, Id, Resource, ToOne
 from querybuild.declarations.types import (
     BIGINT,
@@ -33,7 +34,6 @@ from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, FilterError, GroupError, SortError, listed, nearest, quoted
 from querybuild.filters import fault, vals_of
 from querybuild.groups import GROUP_BY, TIME_ZONE
-from querybuild.names import split_names
 from querybuild.planning.conditions import ConditionPlanner
 from querybuild.planning.plan import Node, node_of
 from querybuild.planning.reads.sorts import SortPlanner

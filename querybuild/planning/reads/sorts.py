@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.database_types.json_paths import split_names
 from querybuild.declarations.resource import Relationship, Resource, ToOne
 from querybuild.declarations.types import JSONB
 from querybuild.errors import ApiError, SortError, listed, nearest, quoted
-from querybuild.names import split_names
 from querybuild.planning.conditions import ConditionPlanner
 from querybuild.planning.row_plan import ColumnRef, OrderKey, Rows
 from querybuild.query import Limits, SortKey
@@ -118,7 +118,8 @@ class SortPlanner:
             self._refuse_sort(key, name, resource, resource.relationship(name))
             return ()
         if (attribute.type.element or attribute.type).family in ("json", "jsonb"):
-            self._refuse(key, f"{quoted(name)} holds JSON, which has no order. Sort by a value inside: {name}.name.")
+            inside = f" Sort by a value inside: {name}.name." if attribute.type is JSONB else ""
+            self._refuse(key, f"{quoted(name)} holds JSON, which has no order.{inside}")
             return ()
         if not attribute.type.has_order:
             self._refuse(key, f"{quoted(name)} is of a type that has no order.")

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import asyncpg
-import msgspec
 
-from querybuild.declarations.resource import Resource
 from querybuild.declarations.terms import quote_ident
+from querybuild.sql.inside_json import InnerValue
 from server.tools.advising.index_advisor import (
     SMALL_TABLE_ROWS,
     IndexedTable,
@@ -23,17 +22,6 @@ from server.tools.advising.index_advisor import (
     suggestion,
     taken_names,
 )
-
-
-class InnerValue(msgspec.Struct, frozen=True):
-    """A value inside a jsonb column. name: of the attribute, with the path. sql: the expression. is_sorted, descends:
-    whether a sort uses it, and in which direction."""
-
-    resource: Resource
-    name: str
-    sql: str
-    is_sorted: bool = False
-    descends: bool = False
 
 
 async def suggest_inner(connection: asyncpg.Connection[Any], found: Sequence[InnerValue]) -> list[Suggestion]:
@@ -52,7 +40,8 @@ def _wanted(one: InnerValue) -> Wanted:
     use = ("descending sorts" if one.descends else "sorts") if one.is_sorted else "filters"
     columns = (one.name, *one.resource.id.key.columns) if one.is_sorted else (one.name,)
     where = one.resource.schema, one.resource.table
-    reason = f"{one.resource.type}.{one.name}: {use}"
+    # PostgreSQL has statistics of an expression only if an index is on it.
+    reason = f"{one.resource.type}.{one.name}: {use}; ANALYZE the table afterwards"
     return Wanted("consider", reason, where, columns, descends=one.descends, expression=one.sql)
 
 

@@ -211,7 +211,8 @@ def _column_text(column: ColumnRef) -> str:
         inner = " and ".join(map(condition_text, column.rows.all_conditions))
         counted = f"the number of {_rows_name(column.rows)} with {_attached_text(column.rows)}"
         return f"{counted} and {inner}" if inner else counted
-    return f"{column.alias}.{attribute.column or attribute.name}"
+    is_inside = column.inside is not None
+    return f"{column.alias}.{attribute.name if is_inside else attribute.column_name}"
 
 
 def _slot_text(slot: Slot) -> str:

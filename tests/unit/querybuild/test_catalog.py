@@ -17,6 +17,7 @@ from waterspout import (
     DATE,
     INT,
     INTERVAL,
+    JSON,
     JSONB,
     NUMERIC,
     OPAQUE,
@@ -29,6 +30,7 @@ from waterspout import (
     Function,
     Hooks,
     Id,
+    JsonPath,
     Link,
     Operator,
     Resource,
@@ -95,6 +97,11 @@ CASES: list[tuple[Resource, str]] = [
         with_attribute("a", TEXT, operators=[Operator("b", read=1, criterion=CUSTOM.criterion)]),  # type: ignore[arg-type]
         "attribute “a”: an operator: `read` must be a function, not int",
     ),
+    (with_attribute("a", JSONB, paths=["b"]), "attribute “a”: `paths` must be a tuple of JsonPath, not list of str"),
+    (
+        with_attribute("a", JSONB, paths=[JsonPath("b", "int")]),
+        "attribute “a”: a path: `type` must be ColumnType, not str",
+    ),  # type: ignore[arg-type]
     (
         with_relationship(ToOne("a", "thing", methods="read")),  # type: ignore[arg-type]
         "relationship “a”: `methods` must be a set of str, not str",
@@ -145,7 +152,12 @@ CASES: list[tuple[Resource, str]] = [
     (thing(path="/operations/x"), "the path “/operations/x” is reserved"),
 ]
 
+INSIDE = "There are: text, bool, smallint, int, bigint, numeric, numeric as a number, float, uuid, date, timestamp, timestamptz"
 ATTRIBUTES: list[tuple[Attribute, str]] = [
+    (Attribute("a", JSON, paths=(JsonPath("b", INT),)), "`paths` are for jsonb, not json"),
+    (Attribute("a", JSONB, paths=(JsonPath("b..c", INT),)), "the path “b..c” holds an empty name, or U+0000"),
+    (Attribute("a", JSONB, paths=(JsonPath("b", array(INT)),)), f"the path “b” cannot be int[]. {INSIDE}"),
+    (Attribute("a", JSONB, paths=(JsonPath("b", INT), JsonPath("b", TEXT))), "the path “b” is declared twice"),
     (Attribute("a", TEXT, required=True, creatable=False), "it is required on create but cannot be written then"),
     (
         Attribute("a", TEXT, required=True, sql=lambda column: Template("now()")),

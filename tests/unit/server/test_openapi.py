@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import jsonschema_rs
@@ -284,7 +285,7 @@ def test_filters_have_the_operators_of_each_attribute() -> None:
         for one in schemas[f"{resource.type}.comparison"]["anyOf"]:
             [operators] = one["allOf"]
             kinds = schemas[operators["$ref"].rpartition("/")[2]]
-            for name in one["properties"]["name"]["enum"]:
+            for name in one["properties"]["name"].get("enum", ()):
                 found.setdefault(name, set()).update(
                     op for kind in kinds.get("anyOf", [kinds]) for op in kind["properties"]["op"]["enum"]
                 )
@@ -394,7 +395,30 @@ def test_sorts_have_the_attributes_that_a_request_may_sort_by() -> None:
 
     expected = {"id", *filter(may_sort, types)}
     assert len(expected) > 20
-    assert {name.lstrip("-") for name in sort["schema"]["items"]["enum"]} == expected
+    own, inside = sort["schema"]["items"]["anyOf"]
+    assert {name.lstrip("-") for name in own["enum"]} == expected
+    assert inside["pattern"] == "^-?(jsonb([.][a-zA-Z0-9_]+)+)$"
+
+
+def test_names_inside_json() -> None:
+    facts = Attribute("facts", JSONB, paths=(waterspout.JsonPath("n.a", INT), waterspout.JsonPath("a\\.b", INT)))
+    document = described(Catalog([Resource("thing", "/things", "things", (facts,))]))
+    whole = {"$ref": "#/components/schemas/thing.filter", "components": document["components"]}
+    accepts = jsonschema_rs.Draft202012Validator(whole).is_valid
+    for name, val, fits in (
+        ("facts.color", "red", True),
+        ("facts.tags.0", 5, True),
+        ("facts.color", [1], False),
+        ("facts.n.a", 5, True),
+        ("facts.n.a", "red", False),
+        ("facts.a\\.b", 5, True),
+        ("facts.", 5, False),
+    ):
+        assert accepts({"name": name, "op": "eq", "val": val}) == fits, name
+    own, inside = document["components"]["parameters"]["thing.sort"]["schema"]["items"]["anyOf"]
+    assert own["enum"] == ["id", "-id", "facts.n.a", "-facts.n.a", "facts.a\\.b", "-facts.a\\.b"]
+    assert re.search(inside["pattern"], "-facts.color.0")
+    assert not re.search(inside["pattern"], "facts.n.a")
 
 
 def test_it_shows_what_the_principal_may_see() -> None:
