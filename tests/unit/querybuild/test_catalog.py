@@ -152,7 +152,10 @@ CASES: list[tuple[Resource, str]] = [
     (thing(path="/operations/x"), "the path “/operations/x” is reserved"),
 ]
 
-INSIDE = "There are: text, bool, smallint, int, bigint, numeric, numeric as a number, float, uuid, date, timestamp, timestamptz"
+WHOLE_NUMBERS = "smallint, int, bigint"
+INSIDE = (
+    f"There are: text, bool, {WHOLE_NUMBERS}, numeric, numeric as a number, float, uuid, date, timestamp, timestamptz"
+)
 ATTRIBUTES: list[tuple[Attribute, str]] = [
     (Attribute("a", JSON, paths=(JsonPath("b", INT),)), "`paths` are for jsonb, not json"),
     (Attribute("a", JSONB, paths=(JsonPath("b..c", INT),)), "the path “b..c” holds an empty name, or U+0000"),
