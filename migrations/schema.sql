@@ -232,6 +232,8 @@ CREATE INDEX photos_meta_idx ON public.photos USING gin (meta jsonb_path_ops);
 
 CREATE INDEX photos_name_idx ON public.photos USING hash (name);
 
+CREATE INDEX photos_words_idx ON public.photos USING gin (to_tsvector('english'::regconfig, name));
+
 CREATE INDEX posts_title_id_idx ON public.posts USING btree (title, id);
 
 CREATE INDEX posts_user_id_id_idx ON public.posts USING btree (user_id, id);

@@ -26,13 +26,15 @@ from querybuild.errors import (
 )
 from querybuild.filters import COUNT, FilterReader
 from querybuild.groups import GROUPING, Parameter, parse_groups
-from querybuild.query import FilterNode, IncludeChoice, Limits, OnConflict, Page, Query, SortKey
+from querybuild.query import FilterNode, IncludeChoice, Limits, OnConflict, Page, Query, Search, SortKey
 
 ON_CONFLICT = "onConflict"
 INCLUDE_FILTER, INCLUDE_SORT, INCLUDE_PAGE = CHOICES = ("includeFilter", "includeSort", "includePage")
 """The parameters that choose what is included. The first key of each is an include path."""
 
-FAMILIES = ("filter", "sort", "page", "include", *CHOICES, "fields", *GROUPING, ON_CONFLICT)
+SEARCH_TEXT = "searchText"
+
+FAMILIES = ("filter", SEARCH_TEXT, "sort", "page", "include", *CHOICES, "fields", *GROUPING, ON_CONFLICT)
 _BY_SMALL_LETTERS = {family.lower(): family for family in FAMILIES}
 PAGE_KEYS = ("size", "number", "limit", "offset", "after", "before", "total")
 INCLUDED_PAGE_KEYS, INCLUDED_TOTALS = ("size", "total"), ("exact", "none")
@@ -120,6 +122,7 @@ def parse(pairs: tuple[tuple[str, str], ...], accepts: frozenset[str], limits: L
     reader = FilterReader(limits, errors)
     query = Query(
         filter=tuple([one for sent in families["filter"] for one in _filter(sent, reader)]),
+        search=_search(_single(families[SEARCH_TEXT], ParameterError, errors), reader),
         sort=_sort(_single(families["sort"], SortError, errors), errors),
         page=_page(families["page"], limits, errors),
         include=_include(_single(families["include"], IncludeError, errors), errors),
@@ -214,6 +217,10 @@ def _filter(parameter: Parameter, reader: FilterReader, form: str = "filter") ->
         ops = keys[2:] if is_count else keys[1:]
         return reader.simple(name, keys[0], ops[0] if ops else "eq", value, is_count=is_count)
     return ()
+
+
+def _search(text: str | None, reader: FilterReader) -> Search | None:
+    return None if text is None else Search(text, reader.next_index())
 
 
 def _choices(families: dict[str, Parameters], reader: FilterReader) -> tuple[IncludeChoice, ...]:

@@ -165,6 +165,13 @@ class GroupQuery(msgspec.Struct, frozen=True):
     zone_index: int = 0
 
 
+class Search(msgspec.Struct, frozen=True):
+    """The words that resources must have. index: of the text among the values of the request."""
+
+    text: str
+    index: int
+
+
 class Query(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed query string. include: None if the parameter is absent. fields: type -> names, as sent. choices: one for
     each include path, in the order in which they were sent. groups: None for the resources themselves."""
@@ -176,6 +183,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     fields: dict[str, tuple[str, ...]]
     choices: tuple[IncludeChoice, ...] = ()
     groups: GroupQuery | None = None
+    search: Search | None = None
 
 
 class Lid(msgspec.Struct, frozen=True):

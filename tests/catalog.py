@@ -321,8 +321,8 @@ AUTHOR = Resource(
     "authors",
     id=Id(column="author_no", type=INT),
     attributes=(
-        Attribute("given-name", TEXT, column="given", required=True),
-        Attribute("family-name", TEXT, column="family", required=True),
+        Attribute("given-name", TEXT, column="given", required=True, searchable="simple"),
+        Attribute("family-name", TEXT, column="family", required=True, searchable="english"),
         Attribute(
             "full-name",
             TEXT,
@@ -400,6 +400,7 @@ ARTICLE = Resource(
             "title",
             TEXT,
             required=True,
+            searchable="simple",
             operators=(Operator("named_as_tag", read=_tag_name, criterion=_is_tagged),),
         ),
         Attribute("pages", INT, operators=(Operator("even", read=_even, criterion=_is_even),)),

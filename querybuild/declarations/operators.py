@@ -17,6 +17,7 @@ from pypika import functions
 from pypika.terms import Criterion, Term
 
 from querybuild.declarations.database_types.json_paths import JSON_VALUE
+from querybuild.declarations.database_types.searches import is_searchable, search_text
 from querybuild.declarations.database_types.texts import (
     CIDR,
     CONTAINED,
@@ -25,7 +26,6 @@ from querybuild.declarations.database_types.texts import (
     INET,
     LTREE,
     OVERLAPPING,
-    TSVECTOR,
 )
 from querybuild.declarations.patterns import check_pattern
 from querybuild.declarations.resource import Attribute, Operator
@@ -60,6 +60,7 @@ class OperatorRow(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     is_pattern: whether the val is a regular expression: only PostgreSQL knows which ones are valid, and a match may
         take long.
     compares_columns: whether it compares each column of a key.
+    is_search: whether it takes the words of the column, and a query for words.
     """
 
     name: str
@@ -77,6 +78,7 @@ class OperatorRow(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     matches_null: bool = False
     is_pattern: bool = False
     compares_columns: bool = False
+    is_search: bool = False
 
     def value_type_of(self, attribute: Attribute) -> ColumnType:
         """Return the type of the val, or of its items for a list operator."""
@@ -360,9 +362,11 @@ _OF_COLUMNS: tuple[OperatorRow, ...] = (
     # "t0"."words"@@websearch_to_tsquery($1): the words of a search, which is never invalid
     OperatorRow(
         name="search",
-        applies=_is_in((TSVECTOR,)),
+        applies=is_searchable,
         value_type=lambda _: TEXT,
-        criterion=lambda column, words: Template("{}@@websearch_to_tsquery({})", column, words),
+        prepare=search_text,
+        criterion=_infix("@@"),
+        is_search=True,
     ),
 )
 
@@ -404,7 +408,7 @@ def _inner_text(value: Term) -> Term:
     return Template("({}#>>'{{}}')", value)
 
 
-EQUAL = next(row for row in _OF_COLUMNS if row.name == "eq")
+EQUAL, SEARCH = [next(row for row in _OF_COLUMNS if row.name == name) for name in ("eq", "search")]
 _INSIDE_JSON = [_inside_json(row) for row in _OF_COLUMNS if row is EQUAL or row.applies is _is_ordered or row.is_text]
 OPERATORS = (*_OF_COLUMNS, *_INSIDE_JSON)
 

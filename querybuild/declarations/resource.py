@@ -81,6 +81,8 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
     paths: the types of values inside a jsonb attribute, for filters, sorts and groups.
     readable, creatable, updatable, filterable, sortable: what a request may do with it.
     match: whether the operator `match` is allowed on a text.
+    searchable: the text search configuration of PostgreSQL, such as `english`, by which `searchText` finds words in it.
+        For a text, or a column of the type tsvector.
     operators: custom operators, besides those of the type.
     read_by, write_by: for whom it exists, and who may write it.
     description: what it means, for readers of the API.
@@ -109,6 +111,7 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
     filterable: bool = True
     sortable: bool = True
     match: bool = True
+    searchable: str = ""
     operators: tuple[Operator, ...] = ()
     read_by: Audience | tuple[Audience, ...] = ANYONE
     write_by: Audience | tuple[Audience, ...] = ANYONE

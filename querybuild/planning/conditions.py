@@ -269,11 +269,11 @@ class ConditionPlanner:
         its statements."""
         inner, declared = inner_attribute(attribute, tuple(names))
         if declared is not None:
-            return ColumnRef(alias, inner, inside=declared)
+            return ColumnRef(alias, inner, derived=declared)
         path = unescaped(names)
         if path not in self._paths:
             self._paths[path] = self.constant(list(path))
-        return ColumnRef(alias, inner, inside=self._paths[path])
+        return ColumnRef(alias, inner, derived=self._paths[path])
 
     def _is_value(self, node: FieldFilter, relationship: ToOne) -> bool:
         """Return whether the related id is planned as a value, which is null if there is no related row. An EXISTS is

@@ -16,7 +16,7 @@ from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.function import Call, Returned
 from querybuild.declarations.resource import Attribute, Relationship, Resource, own_key_of, referring_key
 from querybuild.errors import ApiError, FieldsError, IncludeError, listed, nearest, quoted
-from querybuild.filters import SentFilter, sent_filters, vals_of
+from querybuild.filters import SentFilter, sent_filters
 from querybuild.planning.conditions import ConditionPlanner
 from querybuild.planning.context import Context
 from querybuild.planning.filter_values import ReadValue
@@ -25,12 +25,13 @@ from querybuild.planning.plan import Branch, Included, Node, ReadPlan, node_of
 from querybuild.planning.reads.choices import NOTHING_CHOSEN, ChoicePlanner, Path, PlannedChoice
 from querybuild.planning.reads.counting import NO_REFERENCES, References, counted_by
 from querybuild.planning.reads.fetching import chosen_fetch, included_fetch, linkage_fetch, united
-from querybuild.planning.reads.grouping import GroupPlanner, group_vals
-from querybuild.planning.reads.list_names import list_name
+from querybuild.planning.reads.grouping import GroupPlanner
+from querybuild.planning.reads.list_names import list_name, list_vals
 from querybuild.planning.reads.pages import PagePlanner
+from querybuild.planning.reads.searches import plan_search
 from querybuild.planning.reads.sorts import SortPlanner
 from querybuild.planning.reads.stream_plan import can_be_streamed
-from querybuild.planning.row_plan import FIRST_ALIAS, IdIs, RelatedScope, Rows
+from querybuild.planning.row_plan import FIRST_ALIAS, Condition, IdIs, OrderKey, RelatedScope, Rows
 from querybuild.planning.rows import MAX_COLUMNS, joined_width
 from querybuild.planning.rowsets import open_key_rows, open_owners, open_related, rows_with_alias, with_conditions
 from querybuild.query import GroupQuery, Limits, Page, Query
@@ -234,7 +235,7 @@ class _ReadPlanner:
         pages = PagePlanner(page, self.limits, self.errors)
         has_cursors = page.family == "cursor"
         name = list_name(query, resource, scope, call) if has_cursors else ""
-        mark = mark_of(name, vals_of(query.filter)) if name else ""
+        mark = mark_of(name, list_vals(query)) if name else ""
         if query.groups is not None:
             return self._groups(query, query.groups, pages, resource, scope, call, name)
         rows = self._called(self.rows(query, pages, resource, mark), call)
@@ -272,9 +273,9 @@ class _ReadPlanner:
         name: str,
     ) -> PlannedRead:
         """Plan a page of the groups of a list. name: that of the list, for cursors."""
-        mark = mark_of(name, group_vals(query, groups)) if name else ""
+        mark = mark_of(name, list_vals(query)) if name else ""
         rows = self.conditions.open(resource)
-        conditions = self.conditions.plan(query.filter, resource, rows.alias)
+        conditions, _ = self._conditions(query, rows)
         rows = self._called(msgspec.structs.replace(rows, conditions=conditions), call)
         planner = GroupPlanner(self.catalog, self.limits, self.errors, self.conditions)
         found = planner.plan(groups, rows, scope)
@@ -318,10 +319,20 @@ class _ReadPlanner:
     def rows(self, query: Query, pages: PagePlanner, resource: Resource, mark: str) -> Rows:
         """Plan the primary rows of a page. mark: that of the list, for its cursors."""
         rows = self.conditions.open(resource)
-        conditions = self.conditions.plan(query.filter, resource, rows.alias)
+        conditions, rank = self._conditions(query, rows)
         order = self.sorts.order(query.sort, resource, rows.alias)
+        if rank is not None and not query.sort:
+            order = (rank, *order)
         joins = tuple(self.sorts.joins.values())
         return pages.placed(msgspec.structs.replace(rows, conditions=conditions, joins=joins), order, mark)
+
+    def _conditions(self, query: Query, rows: Rows) -> tuple[tuple[Condition, ...], OrderKey | None]:
+        """Return the conditions of the primary rows, and their rank if they are searched."""
+        conditions = self.conditions.plan(query.filter, rows.resource, rows.alias)
+        if query.search is None:
+            return conditions, None
+        found = plan_search(query.search, rows.resource, rows.alias, self.conditions)
+        return (conditions, None) if found is None else ((*conditions, found.condition), found.rank)
 
     def _page(self, page: Page) -> Page:
         """Return the page. If rows may be hidden, its total is exact, because an estimate counts them."""

@@ -154,17 +154,23 @@ class Grouping(msgspec.Struct, frozen=True):
     aggregates: tuple[GroupColumn, ...]
 
 
+class Rank(msgspec.Struct, frozen=True):
+    """How well a row fits a search. slot: of the search text."""
+
+    slot: Slot
+
+
 class ColumnRef(msgspec.Struct, frozen=True):
     """A column, or an attribute computed in SQL, of the row with this alias. rows: set if the row is a related row that
     the statement reads in a subquery. The value is null if there is no such row. is_count: whether it is the number of
-    these rows. inside: where the value is inside of the JSON of the column, if it is not the column itself: a slot with
-    the path, or what is declared of it."""
+    these rows. derived: how the value is derived from the column, if it is not the column itself: it is inside of its
+    JSON, at the path of a slot or of a declaration, or it is the rank of a search."""
 
     alias: str
     attribute: Attribute
     rows: Rows | None = None
     is_count: bool = False
-    inside: Slot | JsonPath | None = None
+    derived: Slot | JsonPath | Rank | None = None
 
 
 class Test(msgspec.Struct, frozen=True):

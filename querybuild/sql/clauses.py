@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, assert_never
 
 from pypika import PostgreSQLQuery, Table
@@ -18,6 +19,7 @@ from pypika.terms import Criterion, ExistsCriterion, Term
 from querybuild.declarations.arrays import array
 from querybuild.declarations.catalog import KeyAttribute
 from querybuild.declarations.database_types.json_paths import JsonPath, inner_value
+from querybuild.declarations.database_types.searches import parts_of, search_query, search_rank, search_vector
 from querybuild.declarations.function import Returned
 from querybuild.declarations.operators import JSONB_CONTAINS
 from querybuild.declarations.resource import Attribute, Link, Resource, own_key_of
@@ -36,6 +38,7 @@ from querybuild.planning.row_plan import (
     LinkRows,
     Logic,
     OrderKey,
+    Rank,
     RelatedScope,
     Rows,
     Slot,
@@ -252,17 +255,21 @@ def column_value(column: ColumnRef, binds: Binds) -> Term:
     if column.rows is not None:
         term = column_term(column.alias, column.attribute)
         return Template("{}", from_rows(column.rows, binds).select(term).where(attached(column.rows)).limit(1))
-    term = column_term(column.alias, column.attribute)
-    if column.attribute.sql is not None:
-        # The term may contain operators.
-        term = Template("({})", term)
-    match column.inside:
+    match column.derived:
         case None:
-            return term
+            return _own_term(column)
+        case Slot() as slot:
+            return inner_value(_own_term(column), binds(slot))
         case JsonPath() as path:
-            return path.of(term)
-        case slot:
-            return inner_value(term, binds(slot))
+            return path.of(_own_term(column))
+        case Rank(slot=slot):
+            return search_rank(parts_of(column.attribute), partial(column_term, column.alias), binds(slot))
+
+
+def _own_term(column: ColumnRef) -> Term:
+    term = column_term(column.alias, column.attribute)
+    # The term of an attribute computed in SQL may contain operators.
+    return term if column.attribute.sql is None else Template("({})", term)
 
 
 def order(query: QueryBuilder, keys: tuple[OrderKey, ...], binds: Binds) -> QueryBuilder:
@@ -286,6 +293,9 @@ def _ordered(key: OrderKey, binds: Binds) -> Term:
 
 def _test(test: Test, binds: Binds) -> Criterion:
     row, attribute = test.operator, test.left.attribute
+    if row.is_search:
+        parts, column_of = parts_of(attribute), partial(column_term, test.left.alias)
+        return row.criterion(search_vector(parts, column_of), search_query(parts, binds(test.slots[0])))
     if test.form == "value" and isinstance(attribute, KeyAttribute) and _is_split(test, attribute):
         of, key, parameter = columns_of(test.left.alias), attribute.key, binds(test.slots[0])
         bound_key = key_values(parameter, key) if row.arity == "list" else key_value(parameter, key)

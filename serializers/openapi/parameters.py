@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.database_types.searches import MAX_SEARCH
 from querybuild.declarations.resource import Relationship, Resource, ToOne
 from querybuild.declarations.types import JSONB
 from querybuild.declarations.values import JsonSchema
@@ -18,6 +19,7 @@ from querybuild.parse import (
     INCLUDE_SORT,
     INCLUDED_TOTALS,
     ON_CONFLICT,
+    SEARCH_TEXT,
     TOTALS,
 )
 from querybuild.planning.writes.conflicts import conflict_keys
@@ -77,6 +79,8 @@ IN_HEADER: Schemas = {
 def parameters(api: Api) -> Schemas:
     """Return the components of the parameters that several routes have."""
     found = {"page": _page(api), "fields": _fields(api.catalog), **_GROUPS, **IN_HEADER}
+    if any(one.searchable for resource in api.catalog for one in resource.attributes):
+        found[SEARCH_TEXT] = _SEARCH
     if any(_may_choose(resource, api) for resource in api.catalog):
         found |= {INCLUDE_SORT: _include_sort(), INCLUDE_PAGE: _include_page(api)}
     for resource in api.catalog:
@@ -111,10 +115,12 @@ def parameter_refs(
     for family in FAMILIES:
         if family not in accepts or (family == ON_CONFLICT and not conflict_keys(shown)):
             continue
+        if family == SEARCH_TEXT and not any(one.searchable and one.is_filterable for one in shown.attributes):
+            continue
         if family in CHOICES and (linkage is not None or not _may_choose(shown, api)):
             # The paths of linkage begin with its own relationship.
             continue
-        if family in ("page", "fields", INCLUDE_SORT, INCLUDE_PAGE, *GROUPING):
+        if family in ("page", "fields", SEARCH_TEXT, INCLUDE_SORT, INCLUDE_PAGE, *GROUPING):
             yield ref(family, "parameters")
         elif family == "include" and linkage is not None:
             yield ref(component(linkage.name, "linkage"), "parameters")
@@ -266,6 +272,13 @@ def _list_parameter(name: str, description: str, items: list[str]) -> JsonSchema
 def _query(name: str, description: str, schema: JsonSchema, **others: Any) -> JsonSchema:
     return {"name": name, "in": "query", "description": description, "schema": schema, **others}
 
+
+_SEARCH = _query(
+    SEARCH_TEXT,
+    'Words that resources have. The best are first. `"..."` is a phrase, `or` one of both, `-` without the word.',
+    {"type": "string", "maxLength": MAX_SEARCH},
+    example="boat -fog",
+)
 
 _CALLS = r"^(count[(](distinct )?[^()]*|(sum|avg|min|max)[(][^()]+)[)]$"
 

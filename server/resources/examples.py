@@ -17,7 +17,7 @@ PHOTO = Resource(
     "/photos",
     "photos",
     attributes=(
-        Attribute("name", TEXT, required=True),
+        Attribute("name", TEXT, required=True, searchable="english"),
         Attribute("words", JSONB, column="meta", nullable=True, shape=dict),
     ),
 )

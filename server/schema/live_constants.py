@@ -1,9 +1,10 @@
-"""Asks PostgreSQL whether the constants in rules are valid that only PostgreSQL can check: patterns, and values of
-types such as inet. Those of a filter are not asked about, because their request is answered with PostgreSQL's error."""
+"""Asks PostgreSQL whether the constants in declarations are valid that only PostgreSQL can check: the configurations of
+searches, and in rules the patterns, and values of types such as inet. Those of a filter are not asked about, because
+their request is answered with PostgreSQL's error."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import asyncpg
@@ -39,15 +40,32 @@ class _Constant(msgspec.Struct, frozen=True):
 
 
 async def constant_faults(connection: asyncpg.Connection[Any], catalog: Catalog) -> list[Fault]:
-    """Return a Fault for each constant in a rule that PostgreSQL refuses. Without it, every request that the rule is
-    for would fail."""
-    faults: list[Fault] = []
+    """Return a Fault for each constant that PostgreSQL refuses. Without it, every request that uses it would fail."""
+    faults = [fault async for fault in _search_faults(connection, catalog)]
     for resource, where, one in _all_constants(catalog):
         try:
             await connection.fetchval(f"SELECT {one.sql}", one.value)
         except _ERRORS as error:
             faults.append(Fault(f"{where}: {one.what} is refused: {error}", resource.type))
     return faults
+
+
+async def _search_faults(connection: asyncpg.Connection[Any], catalog: Catalog) -> AsyncIterator[Fault]:
+    """Yield a Fault for each attribute whose text search configuration the database does not have."""
+    searchable = [(resource, one) for resource in catalog for one in resource.attributes if one.searchable]
+    found = await connection.fetch(_CONFIGURATIONS, [one.searchable for _, one in searchable]) if searchable else []
+    for (resource, one), (is_there,) in zip(searchable, found, strict=True):
+        if not is_there:
+            detail = f"the database has no text search configuration {quoted(one.searchable)}"
+            yield Fault(detail, resource.type, attribute=one.name)
+
+
+_CONFIGURATIONS = """
+SELECT EXISTS (
+    SELECT FROM pg_ts_config c JOIN pg_namespace n ON n.oid = c.cfgnamespace
+    WHERE name IN (n.nspname || '.' || cfgname, CASE WHEN pg_ts_config_is_visible(c.oid) THEN cfgname END))
+FROM unnest($1::text[]) WITH ORDINALITY wanted (name, position) ORDER BY position
+"""
 
 
 def _all_constants(catalog: Catalog) -> Iterator[tuple[Resource, str, _Constant]]:

@@ -30,7 +30,7 @@ async def test_only_where_it_is_on(on: Any, connect: Any, database: str) -> None
     assert (code, out.splitlines()) == (0, [f"applied {name}" for name in FILES])
     assert [row[0] for row in await connection.fetch(TABLES)] == ["idempotency_keys", "migrations"]
     assert on("migrate", "up", "--idempotency", "required")[1] == "nothing to apply\n"
-    assert on("migrate", "verify", "--idempotency", "on")[1] == "4 applied files of 4 as on disk\n"
+    assert on("migrate", "verify", "--idempotency", "on")[1] == "5 applied files of 5 as on disk\n"
     assert on("migrate", "status", "--check", "--idempotency", "on")[0] == 0
 
 

@@ -24,7 +24,7 @@ from tests.first_rows import set_first_rows
 from tests.principals import HEADER, as_header
 from tests.property.filters import CORNER_TYPES, NULLS, TYPES, filters, relationships_of, sorts
 from tests.property.model import OWN_KEY, REVERSE_TO_ONE, Model, Rows
-from tests.property.rows import make_corner_rows, make_rows, store, store_corner
+from tests.property.rows import TEXTS, make_corner_rows, make_rows, store, store_corner
 from tests.property.served import Answer, Headers, Served, served
 from tests.property.test_hidden_rows import (
     CHANCE,
@@ -348,6 +348,8 @@ def requests(draw: DrawFn, pair: Pair) -> str:
         pairs.append(("filter", json.dumps([draw(filters(type_name, pair.rows))])))
     if draw(st.booleans()):
         pairs.append(("sort", draw(sorts(type_name))))
+    if draw(st.integers(0, 3)) == 0:
+        pairs.append(("searchText", draw(st.sampled_from(TEXTS))))
     pairs += draw(pages)
     return f"{resource.path}?{urlencode(pairs, quote_via=quote)}"
 

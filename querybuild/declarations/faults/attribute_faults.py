@@ -11,11 +11,15 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from querybuild.declarations.database_types.json_paths import NO_PATH, has_inner_type, inner_type_names, is_path
+from querybuild.declarations.database_types.texts import TSVECTOR
 from querybuild.declarations.faults.relationship_faults import FILLED_AND_REQUIRED
 from querybuild.declarations.hooks import accepts_arguments, is_async
 from querybuild.declarations.resource import Attribute, Resource
 from querybuild.declarations.types import JSONB, is_bound_of
 from querybuild.errors import listed, nearest, quoted
+
+_CONFIGURATION = re.compile(r"[a-z_][a-z0-9_$]*([.][a-z_][a-z0-9_$]*)?")
+"""The name of a text search configuration, with or without its schema."""
 
 
 def attribute_faults(attribute: Attribute, resource: Resource) -> Iterator[str]:
@@ -50,7 +54,20 @@ def attribute_faults(attribute: Attribute, resource: Resource) -> Iterator[str]:
     if any(operator.name in ("any", "has", "count") for operator in attribute.operators):
         yield "`any`, `has` and `count` are operators of relationships"
     yield from _path_faults(attribute)
+    yield from _search_faults(attribute)
     yield from _computed_faults(attribute, resource)
+
+
+def _search_faults(attribute: Attribute) -> Iterator[str]:
+    if not attribute.searchable:
+        return
+    is_text = attribute.type.is_text and not attribute.type.choices
+    if not (is_text or attribute.type is TSVECTOR):
+        yield f"`searchable` is for texts and tsvector, not {attribute.type.name}"
+    if not attribute.is_stored:
+        yield "`searchable` is for attributes that have a column"
+    if not _CONFIGURATION.fullmatch(attribute.searchable):
+        yield f"`searchable` is the name of a text search configuration, such as english, not {attribute.searchable!r}"
 
 
 def _path_faults(attribute: Attribute) -> Iterator[str]:

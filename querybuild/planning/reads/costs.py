@@ -14,9 +14,9 @@ from querybuild.errors import QueryTooCostly, listed
 from querybuild.planning.plan import Branch, Node, ReadPlan
 from querybuild.query import CountFilter, FieldFilter, FilterNode, Limits, Query, RelationFilter
 
-NODE_COST, STEP_COST, NUMBER_COST = 5, 100, 1000
-"""What a filter object or group costs, each relationship that a filter, a sort or a key goes over, and each key or
-number of groups."""
+NODE_COST, STEP_COST, NUMBER_COST, SEARCH_COST = 5, 100, 1000, 100
+"""What a filter object or group costs, each relationship that a filter, a sort or a key goes over, each key or number
+of groups, and a search. A step inside JSON counts as one over a relationship."""
 
 MANY = 10
 """How many related resources of each a to-many counts as, if `includePage` does not say."""
@@ -40,6 +40,8 @@ def costs_of(query: Query, plan: ReadPlan, limits: Limits) -> list[CostPart]:
     found = [CostPart(f"{size}={query.page.size}" if plan.is_collection else "the resource", size, rows)]
     found += _includes(plan.node, rows, ())
     found += _filters("filter", query.filter)
+    if query.search is not None:
+        found.append(CostPart("searchText", "searchText", SEARCH_COST))
     for choice in query.choices:
         found += _filters(choice.parameters[0], choice.filter)
     steps = sum([key.path.count(".") + key.is_count for key in query.sort])

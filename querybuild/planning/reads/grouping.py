@@ -32,14 +32,14 @@ from querybuild.declarations.types import (
 )
 from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, FilterError, GroupError, SortError, listed, nearest, quoted
-from querybuild.filters import fault, vals_of
+from querybuild.filters import fault
 from querybuild.groups import GROUP_BY, TIME_ZONE
 from querybuild.planning.conditions import ConditionPlanner
 from querybuild.planning.plan import Node, node_of
 from querybuild.planning.reads.sorts import SortPlanner
 from querybuild.planning.row_plan import ColumnRef, GroupColumn, Grouping, OrderKey, RelatedScope, Rows, Slot
 from querybuild.planning.rowsets import open_groups
-from querybuild.query import Aggregate, FieldFilter, GroupKey, GroupQuery, Limits, Query, SortKey, Source
+from querybuild.query import Aggregate, FieldFilter, GroupKey, GroupQuery, Limits, SortKey, Source
 
 GROUPS = "the groups"
 """The alias of groups in a statement. No table has such a name."""
@@ -241,12 +241,6 @@ class GroupPlanner:
 
     def _refuse(self, parameter: str, detail: str) -> None:
         self._errors.append(GroupError(detail, parameter=parameter))
-
-
-def group_vals(query: Query, groups: GroupQuery) -> list[Any]:
-    """Return the values of a list of groups, in the order in which they are parsed."""
-    zone = [] if groups.time_zone is None else [groups.time_zone]
-    return [*vals_of(query.filter), *vals_of(groups.filter), *zone]
 
 
 _ZONE, _CONSTANT = Attribute(TIME_ZONE, TEXT), Attribute("id", BIGINT, column="id")

@@ -4,14 +4,16 @@ without values.
 
 from __future__ import annotations
 
+from typing import Any
+
 from querybuild.declarations.function import Call
 from querybuild.declarations.resource import Resource
-from querybuild.filters import COUNT
+from querybuild.filters import COUNT, vals_of
 from querybuild.planning.row_plan import RelatedScope
 from querybuild.query import CountFilter, FieldFilter, FilterGroup, FilterNode, GroupQuery, Query, RelationFilter
 from querybuild.shortcuts import Knows
 
-QUERY = Knows(Query, used=("filter", "sort", "groups"), ignored=("page", "include", "fields", "choices"))
+QUERY = Knows(Query, used=("filter", "sort", "groups", "search"), ignored=("page", "include", "fields", "choices"))
 """What the name of a list knows of a query. The page is one of the list's, and shows its rows in some way."""
 
 
@@ -23,9 +25,22 @@ def list_name(query: Query, resource: Resource, scope: RelatedScope | None = Non
         relation = (call.function.route_path, ",".join(call.names))
     sort = [(key.path, key.is_descending, *[COUNT] * key.is_count) for key in query.sort]
     others = QUERY.others(query)
+    if query.search is not None:
+        others = (*others, "search")
     if query.groups is not None:
         others = (*others, _group_names(query.groups))
     return repr((resource.type, relation, sort, [_without_values(node) for node in query.filter], *others))
+
+
+def list_vals(query: Query) -> list[Any]:
+    """Return the values of a list, in the order in which they are parsed."""
+    found = vals_of(query.filter)
+    if query.search is not None:
+        found.append(query.search.text)
+    if query.groups is not None:
+        found += vals_of(query.groups.filter)
+        found += [] if query.groups.time_zone is None else [query.groups.time_zone]
+    return found
 
 
 def _group_names(groups: GroupQuery) -> tuple[object, ...]:

@@ -18,7 +18,7 @@ from querybuild.declarations.json_texts import JsonFault, has_all_names, load_js
 from querybuild.declarations.values import ValueFault
 from querybuild.filters import COMPARISON_MEMBERS, COUNT, COUNT_MEMBERS, GROUPS, RELATION_OPERATORS
 from querybuild.groups import GROUP_FILTER, TIME_ZONE
-from querybuild.parse import INCLUDE_FILTER, decoded, is_ignored
+from querybuild.parse import INCLUDE_FILTER, SEARCH_TEXT, decoded, is_ignored
 from querybuild.planning.conditions import NULL_TEXT
 from querybuild.planning.page_values import PageValues, Values, page_values
 from querybuild.planning.planner import FAR_OFFSET, PlannedRead
@@ -36,11 +36,11 @@ SHORT_NAME = 100
 """What is known of a parameter is cached by its name, up to this length."""
 
 ParameterRole = Literal[
-    "constant", "filter", "include filter", "group filter", "zone", "position", "size", "cursor", "ignored"
+    "constant", "filter", "search", "include filter", "group filter", "zone", "position", "size", "cursor", "ignored"
 ]
-"""What a plan needs of a parameter. constant: the whole parameter is part of the form. filter, include filter, group
-filter, zone, position, cursor: the value may change. size: part of the form, and the offset is counted in it. ignored:
-neither name nor value."""
+"""What a plan needs of a parameter. constant: the whole parameter is part of the form. filter, search, include filter,
+group filter, zone, position, cursor: the value may change. size: part of the form, and the offset is counted in it.
+ignored: neither name nor value."""
 
 
 class SentValue(msgspec.Struct, frozen=True, eq=False):
@@ -74,6 +74,7 @@ def split_values(query_string: str, limits: Limits) -> SplitQuery | None:
     key: list[Hashable] = []
     sent: list[SentValue] = []
     vals: list[Any] = []
+    searches: list[Any] = []
     of_groups: list[Any] = []
     zones: list[Any] = []
     included: dict[str, list[Any]] = {}
@@ -99,6 +100,9 @@ def split_values(query_string: str, limits: Limits) -> SplitQuery | None:
                 key.append((name, _filter_form(value, of_path, limits, is_json=is_json)))
             elif role == "group filter":
                 key.append((name, _filter_form(value, of_groups, limits, is_json=True)))
+            elif role == "search":
+                searches.append(value)
+                key.append(name)
             elif role == "zone":
                 zones.append(value)
                 key.append(name)
@@ -112,7 +116,7 @@ def split_values(query_string: str, limits: Limits) -> SplitQuery | None:
                 key.append(None)
     except (_NoForm, JsonFault, ValueFault, UnicodeDecodeError):
         return None
-    vals += of_groups + zones
+    vals += searches + of_groups + zones
     own = len(vals)
     for of_path in included.values():
         vals += of_path
@@ -136,8 +140,8 @@ def _parameter(encoded: str) -> tuple[str, ParameterRole]:
         return name, "filter"
     if name.startswith(f"{INCLUDE_FILTER}["):
         return name, "include filter"
-    if name in _OF_GROUPS:
-        return name, _OF_GROUPS[name]
+    if name in _BY_NAME:
+        return name, _BY_NAME[name]
     if name in POSITIONS:
         return name, "position"
     if name in CURSORS:
@@ -147,7 +151,7 @@ def _parameter(encoded: str) -> tuple[str, ParameterRole]:
     return name, "ignored" if is_ignored(name) else "constant"
 
 
-_OF_GROUPS: dict[str, ParameterRole] = {GROUP_FILTER: "group filter", TIME_ZONE: "zone"}
+_BY_NAME: dict[str, ParameterRole] = {SEARCH_TEXT: "search", GROUP_FILTER: "group filter", TIME_ZONE: "zone"}
 _short_parameter = lru_cache(maxsize=256)(_parameter)
 
 

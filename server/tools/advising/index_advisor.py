@@ -28,6 +28,8 @@ from querybuild.declarations.resource import Attribute, Relationship, Resource, 
 from querybuild.declarations.terms import quote_ident
 from querybuild.declarations.types import BOOL, BYTEA, JSON, JSONB, OPAQUE, ColumnType
 from querybuild.errors import quoted
+from querybuild.parse import SEARCH_TEXT
+from querybuild.sql.expressions import search_expression
 from server.schema.live_statements import TOGETHER
 from server.schema.live_tables import PARTITION_KEY, can_be_unique, parse_partition_key
 
@@ -119,7 +121,8 @@ class IndexedTable(msgspec.Struct, frozen=True):
 
 class Wanted(msgspec.Struct, frozen=True):
     """An index that a declaration needs. Most existing indexes that begin with its first `key_size` columns, in any
-    order, are good enough. expression: the SQL of the first column, if it is none of the table."""
+    order, are good enough. expression: the SQL of the first column, if it is none of the table. probe: the clause of a
+    statement that would use an index on it."""
 
     rank: Rank
     reason: str
@@ -133,6 +136,7 @@ class Wanted(msgspec.Struct, frozen=True):
     """Whether the rows of one key are read in the order of the further columns."""
     key_size: int = 1
     expression: str = ""
+    probe: str = ""
 
     @property
     def key(self) -> frozenset[str]:
@@ -154,13 +158,18 @@ class Suggestion(msgspec.Struct, frozen=True, omit_defaults=True):
 
 async def suggest(connection: asyncpg.Connection[Any], catalog: Catalog) -> tuple[Suggestion, ...]:
     """Return the suggestions, `missing` before `consider`, and those of large tables first. It only reads."""
-    wanted = [want for resource in catalog for want in _wanted_indexes(catalog, resource)]
-    tables = await indexed_tables(connection, list(dict.fromkeys(want.table for want in wanted)))
-    ranked = [
-        (found, table)
-        for want in sorted(wanted, key=lambda want: want.rank == "consider")
-        if (table := tables.get(want.table)) is not None and (found := _rank_missing(want, table)) is not None
-    ]
+    return await missing(connection, [want for resource in catalog for want in _wanted_indexes(catalog, resource)])
+
+
+async def missing(connection: asyncpg.Connection[Any], wanted: Sequence[Wanted]) -> tuple[Suggestion, ...]:
+    """Return those of the indexes that the tables do not have, in the same order."""
+    tables = await _tables(connection, list(dict.fromkeys(want.table for want in wanted)))
+    ranked: list[tuple[Wanted, IndexedTable]] = []
+    for want in sorted(wanted, key=lambda want: want.rank == "consider"):
+        table = tables.get(want.table)
+        found = None if table is None else _rank_missing(want, table)
+        if table is not None and found is not None and not (want.probe and await _has_index(connection, want, table)):
+            ranked.append((found, table))
     by_table: defaultdict[tuple[str | None, str], list[Wanted]] = defaultdict(list)
     for want, _ in ranked:
         by_table[want.table].append(want)
@@ -169,8 +178,8 @@ async def suggest(connection: asyncpg.Connection[Any], catalog: Catalog) -> tupl
         if not any(_includes(other, want) for other in by_table[want.table]):
             chosen.setdefault((table.schema, table.name, want.columns, want.method, want.descends), (want, table))
     pairs = sorted(chosen.values(), key=lambda pair: (pair[0].rank == "consider", -pair[1].rows))
-    taken = await taken_names(connection, pairs)
-    return tuple(suggestion(want, table, taken) for want, table in pairs)
+    taken = await _taken(connection, [_name(table.name, want) for want, table in pairs])
+    return tuple(_suggestion(want, table, taken) for want, table in pairs)
 
 
 def _wanted_indexes(catalog: Catalog, resource: Resource) -> Iterator[Wanted]:
@@ -180,6 +189,7 @@ def _wanted_indexes(catalog: Catalog, resource: Resource) -> Iterator[Wanted]:
         reason = f"{where}.{relationship.name}"
         yield from _relationship_indexes(resource, relationship, catalog.target(relationship), reason)
     yield from _rule_indexes(catalog, resource)
+    yield from _search_indexes(resource)
     for attribute in resource.attributes:
         if attribute.is_stored and (attribute.column_name,) != resource.id.key.columns:
             yield from _attribute_indexes(resource, attribute, f"{where}.{attribute.name}")
@@ -277,6 +287,16 @@ def _has_gin(element: ColumnType | None) -> bool:
     return element is JSONB or (element is not None and element.has_order)
 
 
+def _search_indexes(resource: Resource) -> Iterator[Wanted]:
+    """Yield the index on the words of all searchable attributes, if they are not those of one column."""
+    parts = tuple([one for one in resource.attributes if one.searchable and one.is_filterable])
+    if parts and [one.type for one in parts] != [TSVECTOR]:
+        sql = search_expression(parts)
+        probe = f"WHERE {sql}@@'a'::tsquery"
+        where, reason = _table_of(resource), f"{resource.type}: {SEARCH_TEXT}"
+        yield Wanted("missing", reason, where, (SEARCH_TEXT,), method="gin", expression=sql, probe=probe)
+
+
 def _attribute_indexes(resource: Resource, attribute: Attribute, reason: str) -> Iterator[Wanted]:
     table, column, kind = _table_of(resource), attribute.column_name, attribute.type
     filters = f"{reason}: filters"
@@ -286,8 +306,9 @@ def _attribute_indexes(resource: Resource, attribute: Attribute, reason: str) ->
             yield Wanted("missing", filters, table, (column,), method="gin", operator_class=operators)
     elif kind in _OWN_OPERATORS:
         method, operators = _OWN_OPERATORS[kind]
+        rank: Rank = "missing" if attribute.searchable else "consider"
         if attribute.is_filterable:
-            yield Wanted("consider", filters, table, (column,), method=method, operator_class=operators)
+            yield Wanted(rank, filters, table, (column,), method=method, operator_class=operators)
     elif kind in (BOOL, BYTEA, JSON, OPAQUE) or not (kind.has_order and kind.has_equality):
         return
     elif kind.is_text and not kind.choices and not 0 < (attribute.max_length or 0) <= LONG_TEXT:
@@ -305,7 +326,7 @@ def _attribute_indexes(resource: Resource, attribute: Attribute, reason: str) ->
 def _rank_missing(want: Wanted, table: IndexedTable) -> Wanted | None:
     """Return the index with its final rank. Return None if the table has such an index, does not need it, or lacks the
     column. A missing column is reported elsewhere."""
-    if not table.columns.issuperset(want.columns):
+    if not (want.expression or table.columns.issuperset(want.columns)):
         return None
     if want.is_unique and not can_be_unique(table.partition_key, want.columns):
         reason = f"{want.reason} (PostgreSQL has no unique index without the partition key)"
@@ -317,6 +338,20 @@ def _rank_missing(want: Wanted, table: IndexedTable) -> Wanted | None:
     if want.rank == "consider":
         return None
     return msgspec.structs.replace(want, rank="consider", reason=f"{want.reason} (the table has {table.rows} rows)")
+
+
+async def _has_index(connection: asyncpg.Connection[Any], want: Wanted, table: IndexedTable) -> bool:
+    """Return whether the table has an index on an expression. Only PostgreSQL knows whether two expressions are the
+    same, so it is asked for a plan that uses an index if there is one."""
+    full_name = f"{quote_ident(table.schema)}.{quote_ident(table.name)}"
+    transaction = connection.transaction(readonly=True)
+    await transaction.start()
+    try:
+        await connection.execute("SET LOCAL enable_seqscan=off; SET LOCAL enable_sort=off")
+        plan = str(await connection.fetchval(f"EXPLAIN (FORMAT JSON) SELECT 1 FROM {full_name} {want.probe}"))
+    finally:
+        await transaction.rollback()
+    return '"Sort Key"' not in plan if want.probe.startswith("ORDER BY") else '"Index Cond"' in plan
 
 
 def _serves(index: Index, want: Wanted) -> bool:
@@ -346,8 +381,7 @@ def _includes(other: Wanted, want: Wanted) -> bool:
     return is_plain and want.key == frozenset(other.columns[: want.key_size])
 
 
-def suggestion(want: Wanted, table: IndexedTable, taken: set[tuple[str, str]]) -> Suggestion:
-    """Return the index with the statement that creates it. taken: the names that it cannot have. Its own is added."""
+def _suggestion(want: Wanted, table: IndexedTable, taken: set[tuple[str, str]]) -> Suggestion:
     invalid = [index for index in table.indexes if not index.is_valid and _serves(index, want)]
     # The index of a partitioned table is invalid while a partition lacks it. REINDEX does not create that one.
     if invalid and not table.is_partitioned:
@@ -388,16 +422,12 @@ def _name(table: str, want: Wanted) -> str:
     return f"{name.encode()[:room].decode(errors='ignore')}_{end}"
 
 
-async def taken_names(
-    connection: asyncpg.Connection[Any], wanted: Sequence[tuple[Wanted, IndexedTable]]
-) -> set[tuple[str, str]]:
-    """Return the names like those of the indexes that something has, each with its schema."""
-    names = [_name(table.name, want) for want, table in wanted]
+async def _taken(connection: asyncpg.Connection[Any], names: list[str]) -> set[tuple[str, str]]:
     patterns = [re.sub(r"([\\%_])", r"\\\1", name) + "%" for name in names]
     return {(row[0], row[1]) for row in await connection.fetch(_TAKEN, patterns)}
 
 
-async def indexed_tables(
+async def _tables(
     connection: asyncpg.Connection[Any], declared: list[tuple[str | None, str]]
 ) -> dict[tuple[str | None, str], IndexedTable]:
     """Return the tables that may have indexes, by their names in the declarations."""

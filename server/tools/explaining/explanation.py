@@ -10,7 +10,7 @@ import msgspec
 
 from querybuild.errors import ApiError, Several
 from querybuild.principal import Principal
-from querybuild.sql.inside_json import inner_values
+from querybuild.sql.expressions import inner_values
 from server.authentication.claims import ClaimsReader
 from server.engine import Engine
 from server.errors import INTERNAL, InvalidToken, RouteNotFound, row_of
@@ -22,8 +22,7 @@ from server.settings import Settings, StartError
 from server.settings.served import path_hint
 from server.tools.advising import index_advisor
 from server.tools.advising.index_advisor import Suggestion
-from server.tools.advising.inner_indexes import suggest_inner
-from server.tools.explaining.indexes import helpful, is_scanned
+from server.tools.explaining.indexes import helpful, is_scanned, wanted_inside
 from server.tools.explaining.requested import RequestedRead, read_url
 from server.tools.explaining.running import Explained, ExplainedStatement, explain_read
 from server.tools.explaining.texts import parameter_lines, plan_lines, query_parts, sql_lines
@@ -126,7 +125,8 @@ async def explain(
     explained = await explain_read(connection, requested, engine, role, is_run=is_run, has_lines=has_lines)
     statements = explained.statements
     found = helpful(await index_advisor.suggest(connection, engine.catalog), statements)
-    inner = await suggest_inner(connection, list(inner_values(requested.prepared.plan, requested.sent.value_of)))
+    inside = [wanted_inside(one) for one in inner_values(requested.prepared.plan, requested.sent.value_of)]
+    inner = await index_advisor.missing(connection, inside)
     found += [one for one in inner if any(is_scanned(one.table, statement) for statement in statements)]
     errors = () if explained.error is None else tuple(_answer_errors(explained.error))
     return Explanation(requested, explained, tuple(found), errors)

@@ -1,4 +1,5 @@
-"""Chooses, of the indexes that the declarations suggest, those that would help one read.
+"""Chooses, of the indexes that the declarations suggest, those that would help one read, and says which indexes on
+values inside JSON would.
 
 It must not know: connections.
 """
@@ -8,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from server.tools.advising.index_advisor import Suggestion
+from querybuild.parse import SEARCH_TEXT
+from querybuild.sql.expressions import InnerValue
+from server.tools.advising.index_advisor import Suggestion, Wanted
 from server.tools.explaining.running import ExplainedStatement
 
 
@@ -16,6 +19,18 @@ def helpful(suggestions: Sequence[Suggestion], statements: Sequence[ExplainedSta
     """Return the suggestions for tables whose rows a statement finds without a condition on an index, if its conditions
     or sort keys have their first column, in their order."""
     return [suggestion for suggestion in suggestions if any(_helps(suggestion, statement) for statement in statements)]
+
+
+def wanted_inside(one: InnerValue) -> Wanted:
+    """Return the index for a value inside JSON by which a read filters or sorts."""
+    use = ("descending sorts" if one.descends else "sorts") if one.is_sorted else "filters"
+    columns = (one.name, *one.resource.id.key.columns) if one.is_sorted else (one.name,)
+    # PostgreSQL has statistics of an expression only if an index is on it.
+    reason = f"{one.resource.type}.{one.name}: {use}; ANALYZE the table afterwards"
+    order = " DESC NULLS LAST" if one.descends else ""
+    probe = f"ORDER BY {one.sql}{order}" if one.is_sorted else f"WHERE ({one.sql}) IS NOT NULL"
+    where = one.resource.schema, one.resource.table
+    return Wanted("consider", reason, where, columns, descends=one.descends, expression=one.sql, probe=probe)
 
 
 def is_scanned(table: str, statement: ExplainedStatement) -> bool:
@@ -26,6 +41,8 @@ def is_scanned(table: str, statement: ExplainedStatement) -> bool:
 def _helps(suggestion: Suggestion, statement: ExplainedStatement) -> bool:
     if not is_scanned(suggestion.table, statement):
         return False
+    if suggestion.columns == (SEARCH_TEXT,):
+        return any(" @@ " in expression for expression in statement.expressions)
     # PostgreSQL quotes only the names that need it. An index on a jsonb column does not help for a value inside.
     column = re.compile(rf"(?<![\w$]){re.escape(suggestion.columns[0])}(?![\w$]| #>)")
     found = [expression for expression in statement.expressions if column.search(expression)]

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, assert_never
 
+from querybuild.declarations.database_types.searches import SearchedAttribute
 from querybuild.declarations.function import Returned
 from querybuild.planning.plan import Branch, Fetch, Node, ReadPlan
 from querybuild.planning.row_plan import (
@@ -43,6 +44,8 @@ def query_parts(query: Query, *, has_pages: bool) -> Iterator[tuple[str, str]]:
     """Describe a query: each part that was sent, and the page."""
     for one in query.filter:
         yield "filter", filter_text(one)
+    if query.search is not None:
+        yield "search", query.search.text
     if query.sort:
         yield "sort", _sort_text(query.sort)
     if query.include is not None:
@@ -211,8 +214,11 @@ def _column_text(column: ColumnRef) -> str:
         inner = " and ".join(map(condition_text, column.rows.all_conditions))
         counted = f"the number of {_rows_name(column.rows)} with {_attached_text(column.rows)}"
         return f"{counted} and {inner}" if inner else counted
-    is_inside = column.inside is not None
-    return f"{column.alias}.{attribute.name if is_inside else attribute.column_name}"
+    if isinstance(attribute, SearchedAttribute):
+        words = f"the words of {', '.join([f'{column.alias}.{one.column_name}' for one in attribute.parts])}"
+        return words if column.derived is None else f"the rank of the search in {words}"
+    is_derived = column.derived is not None
+    return f"{column.alias}.{attribute.name if is_derived else attribute.column_name}"
 
 
 def _slot_text(slot: Slot) -> str:

@@ -42,6 +42,7 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     fields   ignored
     choices  ignored
     groups   used
+    search   used
     """,
     ),
     Context: (

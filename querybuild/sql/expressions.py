@@ -1,6 +1,8 @@
-"""Writes the expressions of indexes on values inside JSON: those that a read filters and sorts by.
+"""Writes the expressions that indexes can be on: the words of searches, and the values inside JSON that a read filters
+and sorts by.
 
-What comes in: the plan of a read, and a function that returns the value of a slot. What goes out: SQL text.
+What comes in: attributes, or the plan of a read and a function that returns the value of a slot. What goes out: SQL
+text.
 """
 
 from __future__ import annotations
@@ -12,10 +14,16 @@ import msgspec
 from pypika.terms import Field, Term
 
 from querybuild.declarations.database_types.json_paths import JsonPath, inner_value, path_literal
-from querybuild.declarations.resource import Resource
+from querybuild.declarations.database_types.searches import search_vector
+from querybuild.declarations.resource import Attribute, Resource
 from querybuild.declarations.terms import sql_of
 from querybuild.planning.plan import Node, ReadPlan
 from querybuild.planning.row_plan import ColumnRef, OrderKey, Rows, Slot, Test
+
+
+def search_expression(parts: tuple[Attribute, ...]) -> str:
+    """Return the words of attributes, as searches compare them."""
+    return sql_of(search_vector(parts, lambda one: Field(one.column_name)))
 
 
 class InnerValue(msgspec.Struct, frozen=True):
@@ -46,14 +54,14 @@ def inner_values(plan: ReadPlan, value_of: Callable[[Slot], Any]) -> Iterator[In
 
 
 def _is_inside(column: ColumnRef) -> bool:
-    return column.inside is not None and column.attribute.sql is None
+    return isinstance(column.derived, Slot | JsonPath) and column.attribute.sql is None
 
 
 def _expression(column: ColumnRef, value_of: Callable[[Slot], Any]) -> Term:
-    term, path = Field(column.attribute.column_name), column.inside
+    term, path = Field(column.attribute.column_name), column.derived
     if isinstance(path, JsonPath):
         return path.of(term)
-    assert path is not None
+    assert isinstance(path, Slot)
     return inner_value(term, path_literal(value_of(path)))
 
 
