@@ -26,15 +26,15 @@ from querybuild.errors import (
 )
 from querybuild.filters import COUNT, FilterReader
 from querybuild.groups import GROUPING, Parameter, parse_groups
-from querybuild.query import FilterNode, IncludeChoice, Limits, OnConflict, Page, Query, Search, SortKey
+from querybuild.query import FilterNode, IncludeChoice, Limits, Near, OnConflict, Page, Query, Search, SortKey
 
 ON_CONFLICT = "onConflict"
 INCLUDE_FILTER, INCLUDE_SORT, INCLUDE_PAGE = CHOICES = ("includeFilter", "includeSort", "includePage")
 """The parameters that choose what is included. The first key of each is an include path."""
 
-SEARCH_TEXT = "searchText"
+SEARCH_TEXT, NEAR_TO = "searchText", "nearTo"
 
-FAMILIES = ("filter", SEARCH_TEXT, "sort", "page", "include", *CHOICES, "fields", *GROUPING, ON_CONFLICT)
+FAMILIES = ("filter", SEARCH_TEXT, NEAR_TO, "sort", "page", "include", *CHOICES, "fields", *GROUPING, ON_CONFLICT)
 _BY_SMALL_LETTERS = {family.lower(): family for family in FAMILIES}
 PAGE_KEYS = ("size", "number", "limit", "offset", "after", "before", "total")
 INCLUDED_PAGE_KEYS, INCLUDED_TOTALS = ("size", "total"), ("exact", "none")
@@ -123,6 +123,7 @@ def parse(pairs: tuple[tuple[str, str], ...], accepts: frozenset[str], limits: L
     query = Query(
         filter=tuple([one for sent in families["filter"] for one in _filter(sent, reader)]),
         search=_search(_single(families[SEARCH_TEXT], ParameterError, errors), reader),
+        near=_near(families[NEAR_TO], reader),
         sort=_sort(_single(families["sort"], SortError, errors), errors),
         page=_page(families["page"], limits, errors),
         include=_include(_single(families["include"], IncludeError, errors), errors),
@@ -130,10 +131,29 @@ def parse(pairs: tuple[tuple[str, str], ...], accepts: frozenset[str], limits: L
         groups=parse_groups(families, reader),
         choices=_choices(families, reader),
     )
+    if query.near is not None:
+        errors.extend(_beside_near(families, query.page))
     if query.groups is not None:
         errors.extend(_beside_groups(families))
         errors.extend(_page_of_groups_faults(query.page, limits))
     return query
+
+
+MAX_NEAREST = 1000
+"""How many of the nearest resources are shown at most."""
+
+
+def _beside_near(families: dict[str, Parameters], page: Page) -> Iterator[ApiError]:
+    """Yield errors for parameters that ask for another order, for groups, or for another page than the first."""
+    for family in (SEARCH_TEXT, "sort", *GROUPING):
+        for name, _, _ in families[family]:
+            yield ParameterError(f"{quoted(NEAR_TO)} has the nearest first: leave {quoted(name)} out.", parameter=name)
+    for name, keys, value in families["page"]:
+        is_first = keys in (("number",), ("offset",)) and page.offset == 0
+        if not (is_first or keys in (("size",), ("limit",)) or (keys == ("total",) and value == "none")):
+            yield PageError(f"{quoted(NEAR_TO)} has one page, without a total.", parameter=name)
+    if not 0 < page.size <= MAX_NEAREST:
+        yield PageError(f"{quoted(NEAR_TO)} shows 1 to {MAX_NEAREST} resources.", parameter="page[size]")
 
 
 def _beside_groups(families: dict[str, Parameters]) -> Iterator[ApiError]:
@@ -221,6 +241,20 @@ def _filter(parameter: Parameter, reader: FilterReader, form: str = "filter") ->
 
 def _search(text: str | None, reader: FilterReader) -> Search | None:
     return None if text is None else Search(text, reader.next_index())
+
+
+def _near(parameters: Parameters, reader: FilterReader) -> Near | None:
+    for name, keys, _ in parameters:
+        if len(keys) != 1 or not keys[0]:
+            detail = f"{quoted(NEAR_TO)} names an attribute in brackets: {NEAR_TO}[attribute]=value."
+            reader.errors.append(ParameterError(detail, parameter=name))
+            return None
+    for name, _, _ in parameters[1:]:
+        reader.errors.append(ParameterError("Resources are near to one value.", parameter=name))
+    if not parameters:
+        return None
+    name, keys, text = parameters[0]
+    return Near(keys[0], text, reader.next_index(), name)
 
 
 def _choices(families: dict[str, Parameters], reader: FilterReader) -> tuple[IncludeChoice, ...]:

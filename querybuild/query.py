@@ -14,7 +14,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The settings for parsing and planning.
 
     page_size, max_page_size: rows. unpaginated: whether page[size]=0 is allowed; a number is its maximum of rows.
-    has_row_security: whether policies of PostgreSQL may hide rows. time_zones: the names that PostgreSQL knows, empty
+    has_row_security: whether policies of PostgreSQL may hide rows. has_trigrams: whether it has distances of texts.
+    time_zones: the names that PostgreSQL knows, empty
     if they were not read.
     """
 
@@ -36,6 +37,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_url_bytes: int
     max_query_cost: int | None
     has_row_security: bool = False
+    has_trigrams: bool = False
     time_zones: frozenset[str] = frozenset()
 
 
@@ -172,6 +174,16 @@ class Search(msgspec.Struct, frozen=True):
     index: int
 
 
+class Near(msgspec.Struct, frozen=True):
+    """The value that the resources shall be near to. name: of the attribute. index: of the value among those of the
+    request. parameter: as sent."""
+
+    name: str
+    text: str
+    index: int
+    parameter: str
+
+
 class Query(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed query string. include: None if the parameter is absent. fields: type -> names, as sent. choices: one for
     each include path, in the order in which they were sent. groups: None for the resources themselves."""
@@ -184,6 +196,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     choices: tuple[IncludeChoice, ...] = ()
     groups: GroupQuery | None = None
     search: Search | None = None
+    near: Near | None = None
 
 
 class Lid(msgspec.Struct, frozen=True):

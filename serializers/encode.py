@@ -146,22 +146,25 @@ class DocumentEncoder:
         self, found: list[Level], received_bytes: int, budget: _ByteBudget, step_rows: int
     ) -> Steps[_Resources]:
         """Return the included resources if levels must be merged. Objects that show the same fields are encoded at
-        once."""
+        once. Only primary resources show their distance."""
         resources = yield from merge(found, step_rows)
-        alike: dict[tuple[Resource, tuple[str, ...]], list[int]] = {}
+        measured = None if self._plan.rows.nearest is None else self._plan.node
+        alike: dict[tuple[Resource, tuple[str, ...], bool], list[int]] = {}
         numbered = enumerate(resources)
         for chunk in slices(resources, step_rows):
             for index, resource in islice(numbered, len(chunk)):
-                alike.setdefault((resource.node.resource, tuple(resource.links)), []).append(index)
+                key = resource.node.resource, tuple(resource.links), resource.node is measured
+                alike.setdefault(key, []).append(index)
             yield
         objects = [b""] * len(resources)
-        for (_, linked), indexes in alike.items():
+        for (_, linked, is_measured), indexes in alike.items():
+            write = self._encoder.primary if is_measured else self._encoder.included
             links = [resources[index].links.values() for index in indexes]
             linkage = [list(column) for column in zip(*links, strict=True)]
             rows = [resources[index].row for index in indexes]
             level = Level(resources[indexes[0]].node, rows, None, linked, linkage)
             for part in row_slices(rows, received_bytes, step_rows):
-                encoded = self._encoder.included(level if part is ALL else level.part(part))
+                encoded = write(level if part is ALL else level.part(part))
                 budget.take(encoded)
                 for index, text in zip(indexes[part], encoded, strict=True):
                     objects[index] = text

@@ -43,7 +43,8 @@ class JsonApiEncoder:
         self.between = (b"]" if plan.is_collection else b"") + (b',"included":[' if plan.has_included else b"")
         self._after_last = b"]" if plan.has_included else b""
         self._node, self._base_url = plan.node, base_url
-        self._encoders: dict[tuple[Resource, tuple[str, ...]], ResourceEncoder] = {}
+        self._has_distance = plan.rows.nearest is not None
+        self._encoders: dict[tuple[Resource, tuple[str, ...], bool], ResourceEncoder] = {}
         self._identifier = identifier_encoder(plan.node.resource) if plan.is_linkage else None
         self._keys = _keys_of_one(plan)
         self._chosen = {
@@ -56,7 +57,8 @@ class JsonApiEncoder:
     def primary(self, level: Level) -> list[bytes]:
         """Return the resource objects, or in a document of linkage the resource identifier objects."""
         if self._identifier is None:
-            return self._encoder(level.node, level.linked).encode(level.rows, level.linkage, level.ids)
+            encoder = self._encoder(level.node, level.linked, has_distance=self._has_distance)
+            return encoder.encode(level.rows, level.linkage, level.ids)
         identifier = self._identifier
         return [identifier(row[0]) for row in level.rows]
 
@@ -81,16 +83,22 @@ class JsonApiEncoder:
         encoder = self._encoder(self._node, tuple([name for _, _, name in self._keys]))
         return self.head + encoder.encode_one(row, linkage) + self.tail(links, meta)
 
-    def _encoder(self, node: Node, linked: tuple[str, ...]) -> ResourceEncoder:
-        encoder = self._encoders.get((node.resource, linked))
+    def _encoder(self, node: Node, linked: tuple[str, ...], *, has_distance: bool = False) -> ResourceEncoder:
+        encoder = self._encoders.get((node.resource, linked, has_distance))
         if encoder is None:
             has_link = "detail" in node.resource.methods
             is_declared = node.version is not None and bool(node.version.column)
             chosen = frozenset([name for name in linked if (node.resource, name) in self._chosen])
             encoder = ResourceEncoder(
-                node, linked, self._base_url, has_link=has_link, has_version=is_declared, chosen=chosen
+                node,
+                linked,
+                self._base_url,
+                has_link=has_link,
+                has_version=is_declared,
+                has_distance=has_distance,
+                chosen=chosen,
             )
-            self._encoders[node.resource, linked] = encoder
+            self._encoders[node.resource, linked, has_distance] = encoder
         return encoder
 
 

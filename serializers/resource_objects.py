@@ -34,7 +34,8 @@ _FIRST = itemgetter(0)
 class ResourceEncoder:
     """Writes the resource objects of one type and one fieldset. linked: the relationships that have `data`. chosen:
     those of them whose linkage is a `ChosenLinkage`. has_link: whether each object has a `self` link. has_links:
-    whether its relationships have links. has_version: whether each object shows the version of its row.
+    whether its relationships have links. has_version, has_distance: whether each object shows the version of its row,
+    and how far it is from the value that the rows are near to.
 
     An object whose id no path can name has no links: its `self` would be the collection."""
 
@@ -47,6 +48,7 @@ class ResourceEncoder:
         has_link: bool,
         has_links: bool = True,
         has_version: bool = False,
+        has_distance: bool = False,
         chosen: frozenset[str] = frozenset(),
     ) -> None:
         resource, attributes, relationships = node.resource, node.attributes, node.relationships
@@ -60,8 +62,11 @@ class ResourceEncoder:
         text = f'{{"type":{json.dumps(resource.type)},"id":"{_ID}"' + (f',"attributes":{_OWN}' if attributes else "")
         path = resource_path(base_url, resource, _URL_ID)
         text += _object_tail(path, relationships, linked, chosen, has_link=has_link, has_links=has_links)
-        text += f',"meta":{{"version":"{_VERSION}"}}}}' if has_version else "}"
+        meta = [f'"version":"{_VERSION}"'] * has_version + [f'"distance":{_DISTANCE}'] * has_distance
+        text += f',"meta":{{{",".join(meta)}}}}}' if meta else "}"
         self._version = itemgetter(node.position_of_version) if has_version else None
+        # It is the first text of a sort key.
+        self._distance = itemgetter(node.width) if has_distance else None
         pieces = _pieces(text, linkage_indexes)
         self._constants: list[Iterable[bytes]] = [
             repeat(piece if isinstance(piece, bytes) else b"") for piece in pieces
@@ -82,7 +87,14 @@ class ResourceEncoder:
         self._without_links = self
         if self._has_quoted_ids and has_links:
             self._without_links = ResourceEncoder(
-                node, linked, base_url, has_link=False, has_links=False, has_version=has_version, chosen=chosen
+                node,
+                linked,
+                base_url,
+                has_link=False,
+                has_links=False,
+                has_version=has_version,
+                has_distance=has_distance,
+                chosen=chosen,
             )
 
     def encode_one(self, row: Row, linkage: Sequence[Any]) -> bytes:
@@ -98,7 +110,9 @@ class ResourceEncoder:
                 for index, one in enumerate(linkage)
             ]
         version = b"" if self._version is None else self._version(row).encode()
-        text: bytes = self._text % self._gaps((row_id, _ENCODER.encode(self._struct(*own)), url_id, version, *linkage))
+        distance = b"" if self._distance is None else _distance(self._distance(row))
+        known = row_id, _ENCODER.encode(self._struct(*own)), url_id, version, distance
+        text: bytes = self._text % self._gaps((*known, *linkage))
         return text
 
     def encode(self, rows: Sequence[Row], linkage: Sequence[Linkage], ids: list[bytes] | None = None) -> list[bytes]:
@@ -116,6 +130,8 @@ class ResourceEncoder:
         columns = {_ID: ids, _OWN: self._attributes(rows) if self._has_attributes else []}
         if self._version is not None:
             columns[_VERSION] = list(map(str.encode, map(self._version, rows)))
+        if self._distance is not None:
+            columns[_DISTANCE] = list(map(_distance, map(self._distance, rows)))
         for index, mark in self._columns:
             values[index] = columns[mark]
         for index, which in self._linkage:
@@ -138,6 +154,11 @@ class ResourceEncoder:
         lines = _ENCODER.encode_lines(structs).split(b"\n")
         lines.pop()
         return lines if len(lines) == len(rows) else [_ENCODER.encode(one) for one in structs]
+
+
+def _distance(text: str) -> bytes:
+    """Return a distance as JSON. NaN and infinity are null: of vectors of zeros, for example."""
+    return b"null" if text.endswith(("NaN", "Infinity")) else text.encode()
 
 
 def _chosen_members(linkage: ChosenLinkage, path: list[bytes] | None, url_id: bytes) -> bytes:
@@ -208,9 +229,9 @@ def _struct_of(attributes: tuple[Attribute, ...]) -> Callable[..., msgspec.Struc
     return msgspec.defstruct("Attributes", [(name, Any) for name in names], rename=names, gc=False)
 
 
-# Marks for the gaps of the id in a URL, the linkage, the id, the attributes, and the version. JSON text never contains
-# these characters unescaped.
-_URL_ID, _LINKAGE, _ID, _OWN, _VERSION = "\x00", "\x01", "\x02", "\x03", "\x04"
+# Marks for the gaps of the id in a URL, the linkage, the id, the attributes, the version, and the distance. JSON text
+# never contains these characters unescaped.
+_URL_ID, _LINKAGE, _ID, _OWN, _VERSION, _DISTANCE = "\x00", "\x01", "\x02", "\x03", "\x04", "\x05"
 
 _Piece = bytes | tuple[bytes, ...] | int | str
 """A piece of the text of an object. bytes: constant. tuple: constant texts to join with the id of a URL. int: the index
@@ -221,10 +242,10 @@ def _pieces(text: str, linkage_indexes: Sequence[int]) -> list[_Piece]:
     """Split the text of an object into pieces."""
     linkages = iter(linkage_indexes)
     pieces: list[_Piece] = []
-    for piece in re.split("([\x01-\x04])", text):
+    for piece in re.split("([\x01-\x05])", text):
         if piece == _LINKAGE:
             pieces.append(next(linkages))
-        elif piece in (_ID, _OWN, _VERSION):
+        elif piece in (_ID, _OWN, _VERSION, _DISTANCE):
             pieces.append(piece)
         elif piece:
             constant = tuple(piece.encode().split(_URL_ID.encode()))
@@ -234,8 +255,8 @@ def _pieces(text: str, linkage_indexes: Sequence[int]) -> list[_Piece]:
 
 def _template(pieces: Sequence[_Piece]) -> tuple[bytes, Callable[[Sequence[bytes]], Any]]:
     """Return the text of one object as a format, and a function that returns the values of its gaps, out of the id, the
-    attributes, the id in a URL, the version, and the linkage."""
-    known = {_ID: 0, _OWN: 1, _VERSION: 3}
+    attributes, the id in a URL, the version, the distance, and the linkage."""
+    known = {_ID: 0, _OWN: 1, _VERSION: 3, _DISTANCE: 4}
     text, gaps = b"", list[int]()
     for piece in pieces:
         if isinstance(piece, tuple):
@@ -245,7 +266,7 @@ def _template(pieces: Sequence[_Piece]) -> tuple[bytes, Callable[[Sequence[bytes
             text += piece.replace(b"%", b"%%")
         else:
             text += b"%b"
-            gaps.append(4 + piece if isinstance(piece, int) else known[piece])
+            gaps.append(5 + piece if isinstance(piece, int) else known[piece])
     return text, itemgetter(*gaps)
 
 

@@ -74,7 +74,7 @@ class Engine:
         )
         self.base_url = settings.path_prefix if settings.public_url is None else settings.public_url
         limits = msgspec.convert(settings, Limits, from_attributes=True)
-        self.limits = msgspec.structs.replace(limits, time_zones=schema.time_zones)
+        self.limits = msgspec.structs.replace(limits, time_zones=schema.time_zones, has_trigrams=schema.has_trigrams)
         bounds = (settings.statement_cache_entries, settings.statement_cache_bytes // CACHES)
         make_cache: Callable[[], BoundedCache[Any]] = lambda: BoundedCache(*bounds)  # noqa: E731
         self.statements = Statements(make_cache)

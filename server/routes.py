@@ -20,7 +20,7 @@ from querybuild.declarations.function import Function
 from querybuild.declarations.resource import Relationship, Resource
 from querybuild.errors import nearest, quoted
 from querybuild.groups import GROUPING
-from querybuild.parse import CHOICES, ON_CONFLICT, SEARCH_TEXT
+from querybuild.parse import CHOICES, NEAR_TO, ON_CONFLICT, SEARCH_TEXT
 from server.errors import RouteNotFound
 from server.http.negotiation import ANY, ATOMIC_OPERATIONS, FORM, JSON_API, MediaType
 from server.http.target import ASTERISK
@@ -32,7 +32,7 @@ ON_ONE = frozenset({"include", *CHOICES, "fields"})
 ON_CREATE = ON_ONE | {ON_CONFLICT}
 ON_WRITTEN_LINKAGE = ON_ONE | {"page"}
 ON_LINKAGE = ON_ONE | {"filter", "sort", "page"}
-ON_MANY = ON_LINKAGE | {SEARCH_TEXT, *GROUPING}
+ON_MANY = ON_LINKAGE | {SEARCH_TEXT, NEAR_TO, *GROUPING}
 OF_VERSION = frozenset({"If-Match"})
 MAY_EXIST = frozenset({"If-None-Match"})
 

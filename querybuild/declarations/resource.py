@@ -83,6 +83,7 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
     match: whether the operator `match` is allowed on a text.
     searchable: the text search configuration of PostgreSQL, such as `english`, by which `searchText` finds words in it.
         For a text, or a column of the type tsvector.
+    distance: of a vector, by which `nearTo` finds the nearest: l2, cosine or inner_product.
     operators: custom operators, besides those of the type.
     read_by, write_by: for whom it exists, and who may write it.
     description: what it means, for readers of the API.
@@ -112,6 +113,7 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
     sortable: bool = True
     match: bool = True
     searchable: str = ""
+    distance: str = ""
     operators: tuple[Operator, ...] = ()
     read_by: Audience | tuple[Audience, ...] = ANYONE
     write_by: Audience | tuple[Audience, ...] = ANYONE

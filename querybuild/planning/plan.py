@@ -242,7 +242,9 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
     @property
     def cursor_keys(self) -> tuple[OrderKey, ...]:
-        """The sort keys whose texts the rows contain."""
+        """The sort keys whose texts the rows contain. The distance of the nearest rows is shown."""
+        if self.rows.nearest is not None:
+            return self.rows.order[:1]
         return self.rows.order if self.has_cursors else ()
 
     @property

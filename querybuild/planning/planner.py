@@ -27,6 +27,7 @@ from querybuild.planning.reads.counting import NO_REFERENCES, References, counte
 from querybuild.planning.reads.fetching import chosen_fetch, included_fetch, linkage_fetch, united
 from querybuild.planning.reads.grouping import GroupPlanner
 from querybuild.planning.reads.list_names import list_name, list_vals
+from querybuild.planning.reads.nearest import near_filter, plan_near
 from querybuild.planning.reads.pages import PagePlanner
 from querybuild.planning.reads.searches import plan_search
 from querybuild.planning.reads.sorts import SortPlanner
@@ -232,6 +233,8 @@ class _ReadPlanner:
     ) -> PlannedRead:
         """Plan a page of a collection or of a to-many. shows_resources: as for `related`."""
         page = self._page(query.page)
+        if query.near is not None:
+            page = msgspec.structs.replace(page, total="none")
         pages = PagePlanner(page, self.limits, self.errors)
         has_cursors = page.family == "cursor"
         name = list_name(query, resource, scope, call) if has_cursors else ""
@@ -304,7 +307,8 @@ class _ReadPlanner:
         """Return the plan with all its values. facts: as in `PlannedRead`."""
         conditions, choices = self.conditions, self._choices
         grouped = () if query.groups is None else query.groups.filter
-        nodes = [*query.filter, *grouped, *[node for choice in query.choices for node in choice.filter]]
+        near = () if query.near is None else (near_filter(query.near),)
+        nodes = [*near, *query.filter, *grouped, *[node for choice in query.choices for node in choice.filter]]
         return PlannedRead(
             plan,
             query.page,
@@ -323,6 +327,10 @@ class _ReadPlanner:
         order = self.sorts.order(query.sort, resource, rows.alias)
         if rank is not None and not query.sort:
             order = (rank, *order)
+        near = None if query.near is None else plan_near(query.near, resource, rows.alias, self.conditions)
+        if near is not None:
+            conditions, order = (*conditions, near.condition), (near.distance, *order)
+            rows = msgspec.structs.replace(rows, nearest=near.nearest)
         joins = tuple(self.sorts.joins.values())
         return pages.placed(msgspec.structs.replace(rows, conditions=conditions, joins=joins), order, mark)
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from querybuild.declarations.database_types.distances import Measure
 from querybuild.declarations.database_types.json_paths import JsonPath
 from querybuild.declarations.function import Returned
 from querybuild.declarations.keys import Key
@@ -88,6 +89,7 @@ class Rows(msgspec.Struct, frozen=True):
     keyset: the position in the order after which the rows begin.
     limit, offset: None for all rows.
     grouping: set if these are no rows of a table, but groups of the rows of one.
+    nearest: set if they are the nearest to a value. The distance is the first key of their order.
     """
 
     resource: Resource
@@ -104,6 +106,7 @@ class Rows(msgspec.Struct, frozen=True):
     offset: Slot | None = None
     keyset: KeysetPosition | None = None
     grouping: Grouping | None = None
+    nearest: Nearest | None = None
 
     @property
     def all_conditions(self) -> tuple[Condition, ...]:
@@ -160,17 +163,24 @@ class Rank(msgspec.Struct, frozen=True):
     slot: Slot
 
 
+class Distance(msgspec.Struct, frozen=True):
+    """How far a column is from a value. slot: of the value."""
+
+    slot: Slot
+    measure: Measure
+
+
 class ColumnRef(msgspec.Struct, frozen=True):
     """A column, or an attribute computed in SQL, of the row with this alias. rows: set if the row is a related row that
     the statement reads in a subquery. The value is null if there is no such row. is_count: whether it is the number of
     these rows. derived: how the value is derived from the column, if it is not the column itself: it is inside of its
-    JSON, at the path of a slot or of a declaration, or it is the rank of a search."""
+    JSON, at the path of a slot or of a declaration, or it is the rank of a search or a distance."""
 
     alias: str
     attribute: Attribute
     rows: Rows | None = None
     is_count: bool = False
-    derived: Slot | JsonPath | Rank | None = None
+    derived: Slot | JsonPath | Rank | Distance | None = None
 
 
 class Test(msgspec.Struct, frozen=True):
@@ -264,6 +274,16 @@ class OrderKey(msgspec.Struct, frozen=True):
     is_descending: bool
     is_nullable: bool
     is_backwards: bool = False
+
+
+class Nearest(msgspec.Struct, frozen=True):
+    """The value that the rows are the nearest to. is_two_way: whether they are found by an index of the column, from
+    the value in both directions."""
+
+    column: ColumnRef
+    slot: Slot
+    measure: Measure
+    is_two_way: bool
 
 
 class KeysetPosition(msgspec.Struct, frozen=True):

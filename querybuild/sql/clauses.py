@@ -6,7 +6,6 @@ It must not know: values. `Binds` numbers the parameters $1, $2, ... No request 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, assert_never
@@ -19,19 +18,19 @@ from pypika.terms import Criterion, ExistsCriterion, Term
 from querybuild.declarations.arrays import array
 from querybuild.declarations.catalog import KeyAttribute
 from querybuild.declarations.database_types.json_paths import JsonPath, inner_value
-from querybuild.declarations.database_types.searches import parts_of, search_query, search_rank, search_vector
+from querybuild.declarations.database_types.searches import search_terms
 from querybuild.declarations.function import Returned
 from querybuild.declarations.operators import JSONB_CONTAINS
-from querybuild.declarations.resource import Attribute, Link, Resource, own_key_of
-from querybuild.declarations.terms import Template, as_text, as_texts, ordered, sql_of
+from querybuild.declarations.resource import Link, Resource, own_key_of
+from querybuild.declarations.terms import Template, as_text, as_texts, ordered
 from querybuild.declarations.types import OPAQUE
 from querybuild.planning.plan import Node
 from querybuild.planning.row_plan import (
-    FIRST_ALIAS,
     AmongFirst,
     ColumnRef,
     Condition,
     CustomTest,
+    Distance,
     Exists,
     IdIs,
     InScope,
@@ -58,6 +57,7 @@ from querybuild.sql.keys import (
     key_values,
     shown_key,
 )
+from querybuild.sql.terms import column_term, is_computed
 
 PATH = Slot("path")
 
@@ -70,15 +70,6 @@ def table(resource: Resource, alias: str | None = None) -> Table:
 def link_table(link: Link, alias: str | None = None) -> Table:
     """Return a link table."""
     return Table(link.table, schema=link.schema, alias=alias)
-
-
-def column_term(alias: str, attribute: Attribute) -> Term:
-    """Return the column of an attribute, or its term if it is computed in SQL."""
-    if attribute.sql is not None:
-        return attribute.sql(lambda name: column(alias, name))
-    if isinstance(attribute, KeyAttribute):
-        return shown_key(columns_of(alias), attribute.key)
-    return column(alias, attribute.column_name)
 
 
 def columns(node: Node, alias: str, binds: Binds) -> Iterator[Term]:
@@ -107,15 +98,6 @@ def from_rows(rows: Rows, binds: Binds) -> QueryBuilder:
     conditions."""
     query = PostgreSQLQuery.from_(table(rows.resource, rows.alias))
     return where(query, rows, binds)
-
-
-def reads_other_rows(node: Node) -> bool:
-    """Return whether an attribute computed in SQL may read other rows, in a subquery or in a function. RETURNING sees
-    these as they were before the statement."""
-    return any(_is_computed(attribute) for attribute in node.read)
-
-
-_CALL = re.compile(r"\bSELECT\b|[\w\"]\s*\(", re.IGNORECASE)
 
 
 def join(query: QueryBuilder, joins: tuple[Rows, ...], binds: Binds) -> QueryBuilder:
@@ -263,7 +245,13 @@ def column_value(column: ColumnRef, binds: Binds) -> Term:
         case JsonPath() as path:
             return path.of(_own_term(column))
         case Rank(slot=slot):
-            return search_rank(parts_of(column.attribute), partial(column_term, column.alias), binds(slot))
+            return Template("ts_rank({},{})", *_search_terms(column, slot, binds))
+        case Distance(slot=slot, measure=measure):
+            return Template("({})", measure.distance(_own_term(column), measure.value(binds(slot))))
+
+
+def _search_terms(column: ColumnRef, slot: Slot, binds: Binds) -> tuple[Term, Term]:
+    return search_terms(column.attribute, partial(column_term, column.alias), binds(slot))
 
 
 def _own_term(column: ColumnRef) -> Term:
@@ -294,8 +282,7 @@ def _ordered(key: OrderKey, binds: Binds) -> Term:
 def _test(test: Test, binds: Binds) -> Criterion:
     row, attribute = test.operator, test.left.attribute
     if row.is_search:
-        parts, column_of = parts_of(attribute), partial(column_term, test.left.alias)
-        return row.criterion(search_vector(parts, column_of), search_query(parts, binds(test.slots[0])))
+        return row.criterion(*_search_terms(test.left, test.slots[0], binds))
     if test.form == "value" and isinstance(attribute, KeyAttribute) and _is_split(test, attribute):
         of, key, parameter = columns_of(test.left.alias), attribute.key, binds(test.slots[0])
         bound_key = key_values(parameter, key) if row.arity == "list" else key_value(parameter, key)
@@ -436,17 +423,13 @@ def _reads_others(condition: Condition) -> bool:
     match condition:
         case Test(left=left, right=right):
             columns = [left] if right is None else [left, right]
-            return any(one.rows is not None or _is_computed(one.attribute) for one in columns)
+            return any(one.rows is not None or is_computed(one.attribute) for one in columns)
         case Logic(items=items):
             return any(map(_reads_others, items))
         case IdIs():
             return False
         case _:
             return True
-
-
-def _is_computed(attribute: Attribute) -> bool:
-    return attribute.sql is not None and _CALL.search(sql_of(column_term(FIRST_ALIAS, attribute))) is not None
 
 
 def join_links(query: QueryBuilder, rows: Rows, binds: Binds) -> QueryBuilder:

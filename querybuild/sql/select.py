@@ -23,7 +23,7 @@ from pypika.terms import Term
 from querybuild.declarations.terms import Template
 from querybuild.planning.plan import Branch, Node, ReadPlan
 from querybuild.planning.reads.fetching import is_one_of_several
-from querybuild.planning.row_plan import Exists
+from querybuild.planning.row_plan import Exists, Nearest
 from querybuild.planning.rows import MAX_COLUMNS, key_position, nodes, page_width, part_width, row_width
 from querybuild.sql.binds import Binds
 from querybuild.sql.branches import branch_columns, compile_branch, first_of_each, id_columns, near_key, related_rows
@@ -32,6 +32,7 @@ from querybuild.sql.clauses import (
     from_rows,
     join,
     named_parent,
+    operand,
     order,
     order_terms,
     scope_criteria,
@@ -268,12 +269,18 @@ def _page(plan: ReadPlan, binds: Binds) -> QueryBuilder:
     if keyset is not None and plan.rows.grouping is not None:
         after = rows_after(plan.rows, keyset, binds)
         return rows.where(Template(" OR ".join(["({})"] * len(after)), *after))
-    parts = [rows] if keyset is None else [rows.where(part) for part in rows_after(plan.rows, keyset, binds)]
+    own_order = order_terms(plan.rows.order, binds)
+    if keyset is not None:
+        parts = [(rows.where(part), own_order) for part in rows_after(plan.rows, keyset, binds)]
+    elif plan.rows.nearest is not None and plan.rows.nearest.is_two_way:
+        parts = list(_both_ways(rows, plan.rows.nearest, own_order[1:], binds))
+    else:
+        parts = [(rows, own_order)]
     if len(parts) == 1 and not plan.finds_ids_first:
-        return parts[0]
+        return parts[0][0]
     ids: Any = None
-    for part in parts:
-        own = _page_ids(part, plan, binds)
+    for part, order_by in parts:
+        own = _page_ids(part, order_by, plan, binds)
         ids = own if ids is None else ids.union_all(own)
     # Without the criteria: they already apply to the ids.
     found = PostgreSQLQuery.from_(table(plan.node.resource, plan.node.rows.alias))
@@ -281,8 +288,18 @@ def _page(plan: ReadPlan, binds: Binds) -> QueryBuilder:
     return found.where(is_any_key(of, key, Template("ARRAY{}", ids)))
 
 
-def _page_ids(rows: QueryBuilder, plan: ReadPlan, binds: Binds) -> QueryBuilder:
-    query = order(join(rows.select(_shown_id(plan.node)), plan.rows.joins, binds), plan.rows.order, binds)
+def _both_ways(
+    rows: QueryBuilder, nearest: Nearest, ids: list[Term], binds: Binds
+) -> Iterator[tuple[QueryBuilder, list[Term]]]:
+    """Yield the rows from a value upwards, and those from it downwards, each with its order. An index of the column has
+    both orders, and no row is in both. ids: the last keys of each order."""
+    column, value = operand(nearest.column, binds), nearest.measure.value(binds(nearest.slot))
+    yield rows.where(Template("{}>={}", column, value)), [column, *ids]
+    yield rows.where(Template("{}<{}", column, value)), [Template("{} DESC", column), *ids]
+
+
+def _page_ids(rows: QueryBuilder, order_by: list[Term], plan: ReadPlan, binds: Binds) -> QueryBuilder:
+    query = join(rows.select(_shown_id(plan.node)), plan.rows.joins, binds).orderby(*order_by)
     return _offset(_limit(query, plan, binds), plan, binds)
 
 

@@ -316,7 +316,8 @@ class ReadingHandler(Handler):
             first, last = cursors(prepared, result, self.route.id if parent is None else parent)
             pages = cursor_links(path, prepared.queries, page, first, last, has_more=result.has_more)
         elif self.is_readable():
-            pages = page_links(path, prepared.queries, page, total=exact, has_next=result.has_more)
+            has_next = result.has_more and prepared.plan.rows.nearest is None
+            pages = page_links(path, prepared.queries, page, total=exact, has_next=has_next)
         counted = page_meta(page, len(result.rows[0]), total)
         if self.request.method == QUERY:
             if (onward := pages.get("next")) and not self._fits(onward) and page.family == "cursor":

@@ -25,6 +25,10 @@ PREPARED_STATEMENTS = 256
 PREPARED_STATEMENT_BYTES = 4096
 """Longer statements are not cached: 300 cached long filters made a backend of PostgreSQL grow by 200 MB."""
 
+NEAREST = {"hnsw.iterative_scan": "strict_order"}
+"""An index of pgvector goes on until a filter has found as many rows as are wanted. Without the extension it means
+nothing."""
+
 CUSTOM_PLANS = {"plan_cache_mode": "force_custom_plan"}
 """PostgreSQL keeps no plans of statements. Through a pooler for transactions it keeps none anyway."""
 
@@ -88,4 +92,4 @@ def _session(settings: Settings) -> dict[str, Any]:
         return {"connection_class": pooled, "server_settings": name}
     silence = keepalive_settings(settings.network_timeout_seconds)
     own = RoleConnection if has_roles else PostgresConnection
-    return {"connection_class": own, "server_settings": name | SESSION | timeouts(settings) | silence}
+    return {"connection_class": own, "server_settings": name | SESSION | NEAREST | timeouts(settings) | silence}

@@ -14,8 +14,8 @@ from querybuild.planning.plan import Node, ReadPlan, node_of
 from querybuild.planning.row_plan import FIRST_ALIAS
 from querybuild.planning.rows import Row, with_computed
 from querybuild.planning.rowsets import open_rows
-from querybuild.sql.clauses import reads_other_rows
 from querybuild.sql.stream import StreamStatements
+from querybuild.sql.terms import reads_other_rows
 from serializers.encode import DocumentEncoder
 from serializers.json_api import JSON_API
 from serializers.representation import Representation

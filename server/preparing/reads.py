@@ -30,10 +30,11 @@ from querybuild.planning.row_plan import RelatedScope, Rows
 from querybuild.planning.rows import nodes
 from querybuild.query import Limits, Page, Query
 from querybuild.shortcuts import Knows
-from querybuild.sql.clauses import decides_again, reads_other_rows
+from querybuild.sql.clauses import decides_again
 from querybuild.sql.select import ReadStatements
 from querybuild.sql.statement import Statement
 from querybuild.sql.stream import StreamStatements
+from querybuild.sql.terms import reads_other_rows
 from serializers.json_api import JSON_API
 from serializers.links import NO_QUERIES, PageQueries, QueryForm, page_queries, query_form
 from serializers.representation import Representation

@@ -64,6 +64,7 @@ class LiveSchema(msgspec.Struct, frozen=True):
     limits, column_limits: the limits in the types of columns, by attribute and by column.
     plans_depend_on_role: whether the plan for a statement of one role must not be used for another one.
     time_zones: the names of the time zones that PostgreSQL knows.
+    has_trigrams: whether it has the distance of texts, of the extension pg_trgm.
     """
 
     faults: tuple[Fault, ...] = ()
@@ -79,6 +80,7 @@ class LiveSchema(msgspec.Struct, frozen=True):
     column_limits: ColumnLimits = {}
     plans_depend_on_role: bool = False
     time_zones: frozenset[str] = frozenset()
+    has_trigrams: bool = False
 
 
 class _Found(msgspec.Struct, frozen=True):
@@ -133,6 +135,7 @@ async def read_live_schema(
         references=await read_references(connection, catalog, found.oids),
         plans_depend_on_role=await plans_depend_on_role(connection, roles),
         time_zones=frozenset(await connection.fetchval("SELECT array_agg(name) FROM pg_timezone_names")),
+        has_trigrams=await connection.fetchval("SELECT to_regoperator('<->(text,text)') IS NOT NULL"),
     )
 
 

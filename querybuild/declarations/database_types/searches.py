@@ -36,11 +36,6 @@ def searched(parts: tuple[Attribute, ...], *, is_rank: bool = False) -> Searched
     return SearchedAttribute("searchText", kind, parts=parts)
 
 
-def parts_of(attribute: Attribute) -> tuple[Attribute, ...]:
-    """Return the attributes in which an attribute is searched."""
-    return attribute.parts if isinstance(attribute, SearchedAttribute) else (attribute,)
-
-
 def is_searchable(attribute: Attribute) -> bool:
     """Return whether the attribute has the operator `search`."""
     return attribute.type is TSVECTOR or bool(attribute.searchable)
@@ -65,7 +60,7 @@ def _vector(attribute: Attribute, column: Term) -> Term:
     return column if attribute.type is TSVECTOR else Template(f"to_tsvector({_config(attribute)},{{}})", column)
 
 
-def search_query(parts: tuple[Attribute, ...], text: Term) -> Term:
+def _query(parts: tuple[Attribute, ...], text: Term) -> Term:
     """Return the query of a search text: `websearch_to_tsquery('english',$1)`. A text of several languages is found if
     it is found by the rules of one."""
     configs = dict.fromkeys([_config(one) for one in parts])
@@ -73,9 +68,10 @@ def search_query(parts: tuple[Attribute, ...], text: Term) -> Term:
     return queries[0] if len(queries) == 1 else Template(f"({'||'.join(['{}'] * len(queries))})", *queries)
 
 
-def search_rank(parts: tuple[Attribute, ...], column: Callable[[Attribute], Term], text: Term) -> Term:
-    """Return how well a row fits a search."""
-    return Template("ts_rank({},{})", search_vector(parts, column), search_query(parts, text))
+def search_terms(attribute: Attribute, column: Callable[[Attribute], Term], text: Term) -> tuple[Term, Term]:
+    """Return the words of a row, and the query of a search."""
+    parts = attribute.parts if isinstance(attribute, SearchedAttribute) else (attribute,)
+    return search_vector(parts, column), _query(parts, text)
 
 
 def _config(attribute: Attribute) -> str:

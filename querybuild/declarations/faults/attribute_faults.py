@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from querybuild.declarations.database_types.distances import OF_VECTORS
 from querybuild.declarations.database_types.json_paths import NO_PATH, has_inner_type, inner_type_names, is_path
-from querybuild.declarations.database_types.texts import TSVECTOR
+from querybuild.declarations.database_types.texts import TSVECTOR, VECTOR
 from querybuild.declarations.faults.relationship_faults import FILLED_AND_REQUIRED
 from querybuild.declarations.hooks import accepts_arguments, is_async
 from querybuild.declarations.resource import Attribute, Resource
@@ -55,6 +56,10 @@ def attribute_faults(attribute: Attribute, resource: Resource) -> Iterator[str]:
         yield "`any`, `has` and `count` are operators of relationships"
     yield from _path_faults(attribute)
     yield from _search_faults(attribute)
+    if attribute.distance and attribute.type is not VECTOR:
+        yield f"`distance` is for vectors, not {attribute.type.name}"
+    if attribute.distance not in ("", *OF_VECTORS):
+        yield f"`distance` must be one of {', '.join(OF_VECTORS)}, not {attribute.distance!r}"
     yield from _computed_faults(attribute, resource)
 
 

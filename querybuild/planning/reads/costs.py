@@ -42,6 +42,8 @@ def costs_of(query: Query, plan: ReadPlan, limits: Limits) -> list[CostPart]:
     found += _filters("filter", query.filter)
     if query.search is not None:
         found.append(CostPart("searchText", "searchText", SEARCH_COST))
+    if query.near is not None:
+        found.append(CostPart("nearTo", query.near.parameter, SEARCH_COST))
     for choice in query.choices:
         found += _filters(choice.parameters[0], choice.filter)
     steps = sum([key.path.count(".") + key.is_count for key in query.sort])

@@ -18,7 +18,7 @@ from querybuild.declarations.json_texts import JsonFault, has_all_names, load_js
 from querybuild.declarations.values import ValueFault
 from querybuild.filters import COMPARISON_MEMBERS, COUNT, COUNT_MEMBERS, GROUPS, RELATION_OPERATORS
 from querybuild.groups import GROUP_FILTER, TIME_ZONE
-from querybuild.parse import INCLUDE_FILTER, SEARCH_TEXT, decoded, is_ignored
+from querybuild.parse import INCLUDE_FILTER, NEAR_TO, SEARCH_TEXT, decoded, is_ignored
 from querybuild.planning.conditions import NULL_TEXT
 from querybuild.planning.page_values import PageValues, Values, page_values
 from querybuild.planning.planner import FAR_OFFSET, PlannedRead
@@ -140,6 +140,8 @@ def _parameter(encoded: str) -> tuple[str, ParameterRole]:
         return name, "filter"
     if name.startswith(f"{INCLUDE_FILTER}["):
         return name, "include filter"
+    if name.startswith(f"{NEAR_TO}["):
+        return name, "search"
     if name in _BY_NAME:
         return name, _BY_NAME[name]
     if name in POSITIONS:

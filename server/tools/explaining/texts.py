@@ -17,6 +17,7 @@ from querybuild.planning.row_plan import (
     ColumnRef,
     Condition,
     CustomTest,
+    Distance,
     Exists,
     IdIs,
     InScope,
@@ -46,6 +47,8 @@ def query_parts(query: Query, *, has_pages: bool) -> Iterator[tuple[str, str]]:
         yield "filter", filter_text(one)
     if query.search is not None:
         yield "search", query.search.text
+    if query.near is not None:
+        yield "near", f"{query.near.name} to {query.near.text!r}"
     if query.sort:
         yield "sort", _sort_text(query.sort)
     if query.include is not None:
@@ -217,6 +220,8 @@ def _column_text(column: ColumnRef) -> str:
     if isinstance(attribute, SearchedAttribute):
         words = f"the words of {', '.join([f'{column.alias}.{one.column_name}' for one in attribute.parts])}"
         return words if column.derived is None else f"the rank of the search in {words}"
+    if isinstance(column.derived, Distance):
+        return f"the distance of {column.alias}.{attribute.column_name} from a value"
     is_derived = column.derived is not None
     return f"{column.alias}.{attribute.name if is_derived else attribute.column_name}"
 

@@ -43,6 +43,7 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     choices  ignored
     groups   used
     search   used
+    near     ignored
     """,
     ),
     Context: (
@@ -192,6 +193,7 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     offset      refused  refused  refused  used     refused          ignored  refused  refused
     keyset      refused  refused  refused  used     refused          ignored  refused  refused
     grouping    refused  refused  refused  refused  refused          refused  refused  refused
+    nearest     refused  refused  refused  refused  refused          refused  refused  refused
     """,
     ),
     Branch: (

@@ -17,7 +17,7 @@ UNREAD = ALL - {"list", "detail", "read"}
 INCLUDES = "include includeFilter includePage includeSort"
 CREATE, ONE, LINKAGE = f"fields {INCLUDES} onConflict", f"fields {INCLUDES}", f"fields {INCLUDES} page"
 LINKAGE_READ = f"fields filter {INCLUDES} page sort"
-MANY = f"aggregateAs fields filter groupBy groupFilter {INCLUDES} page searchText sort timeZone"
+MANY = f"aggregateAs fields filter groupBy groupFilter {INCLUDES} nearTo page searchText sort timeZone"
 NAMES = {None: "", JSON_API: "json:api", ATOMIC_OPERATIONS: "atomic", ANY: "any"}
 
 
