@@ -13,7 +13,9 @@ from querybuild.planning.row_plan import RelatedScope
 from querybuild.query import CountFilter, FieldFilter, FilterGroup, FilterNode, GroupQuery, Query, RelationFilter
 from querybuild.shortcuts import Knows
 
-QUERY = Knows(Query, used=("filter", "sort", "groups", "search"), ignored=("page", "include", "fields", "choices", "near"))
+QUERY = Knows(
+    Query, used=("filter", "sort", "groups", "search"), ignored=("page", "include", "fields", "choices", "near")
+)
 """What the name of a list knows of a query. The page is one of the list's, and shows its rows in some way. The nearest
 rows have no cursors."""
 
