@@ -199,7 +199,7 @@ def test_vectors(serve: Serve, io_loop: IOLoop, shop_cluster: Cluster, distance:
         answer = io_loop.run_sync(partial(api.get, f"/places?nearTo[e]={bad}"))
         assert (answer.status, answer.errors[0]["source"]) == (400, {"parameter": "nearTo[e]"})
     zeros = io_loop.run_sync(lambda: found(api, "/places?nearTo[e]=[0,0,0]&page[size]=1"))
-    assert zeros[0][1] == {"l2": pytest.approx(1.4142135), "cosine": None, "inner_product": 0}[distance]
+    assert zeros[0][1] == {"l2": pytest.approx(1.7320508), "cosine": None, "inner_product": 0}[distance]
 
 
 async def test_texts_have_no_distance_without_an_extension(api: Api) -> None:
