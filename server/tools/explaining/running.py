@@ -222,7 +222,8 @@ async def _explain(connection: PostgresConnection, sent: _Sent, *, is_run: bool,
             table = f"{node['Schema']}.{node['Relation Name']}"
             scans.append(Scan(table, "Index Cond" in node or "Recheck Cond" in node))
         for key, value in node.items():
-            if key.endswith((" Cond", "Filter", "Sort Key", "Group Key")):
+            # "Rows Removed by Filter" is a number.
+            if key.endswith((" Cond", "Filter", "Sort Key", "Group Key")) and isinstance(value, str | list):
                 expressions += value if isinstance(value, list) else [value]
     return ExplainedStatement(
         sent.name, sent.sql, sent.values, tuple(lines), tree, tuple(dict.fromkeys(scans)), tuple(expressions)

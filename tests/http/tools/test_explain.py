@@ -259,6 +259,8 @@ def test_an_index_that_would_help(
     indexes = out.partition("\nindexes\n")[2]
     statements = re.findall(r"CREATE INDEX CONCURRENTLY (\S+) .*", indexes)
     assert ("  -- user.age: filters and sorts" in indexes, bool(statements)) == (is_helped, is_helped)
+    _, out, _ = printed(capsys, f"/users?{query}", database_url, as_json=True)
+    assert bool(json.loads(out)["indexes"]) == is_helped
 
 
 HELPED = {
