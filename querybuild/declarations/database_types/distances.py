@@ -58,7 +58,9 @@ def measure_of(attribute: Attribute, *, has_trigrams: bool) -> Measure | None:
     if kind is TEXT:
         return _by_operator(_cast("text"), "<->") if has_trigrams else None
     distance = _DISTANCES.get(kind.name)
-    return None if distance is None else Measure(_cast(kind.sql_names[0]), _template(distance), is_ordered=True)
+    if distance is None:
+        return None
+    return Measure(_cast(kind.sql_names[0]), _template(distance), is_ordered=True, is_strict=distance is _NUMBER)
 
 
 def _by_operator(value: Callable[[Term], Term], operator: str) -> Measure:
