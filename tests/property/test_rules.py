@@ -22,9 +22,9 @@ from server.resources import built_in
 from tests import catalog as corner
 from tests.first_rows import set_first_rows
 from tests.principals import HEADER, as_header
-from tests.property.filters import CORNER_TYPES, NULLS, TYPES, filters, relationships_of, sorts
+from tests.property.filters import CORNER_TYPES, KINDS, NULLS, TYPES, filters, relationships_of, sorts
 from tests.property.model import OWN_KEY, REVERSE_TO_ONE, Model, Rows
-from tests.property.rows import TEXTS, make_corner_rows, make_rows, store, store_corner
+from tests.property.rows import DATES, TEXTS, make_corner_rows, make_rows, store, store_corner
 from tests.property.served import Answer, Headers, Served, served
 from tests.property.test_hidden_rows import (
     CHANCE,
@@ -350,7 +350,13 @@ def requests(draw: DrawFn, pair: Pair) -> str:
         pairs.append(("sort", draw(sorts(type_name))))
     if draw(st.integers(0, 3)) == 0:
         pairs.append(("searchText", draw(st.sampled_from(TEXTS))))
-    pairs += draw(pages)
+    measured = [name for name, kind in KINDS[type_name].items() if kind in ("int", "date")]
+    if measured and not any(name in ("sort", "searchText") for name, _ in pairs) and draw(st.booleans()):
+        name = draw(st.sampled_from(measured))
+        number = str(draw(st.integers(0, 20)))
+        pairs.append((f"nearTo[{name}]", number if KINDS[type_name][name] == "int" else draw(st.sampled_from(DATES))))
+    else:
+        pairs += draw(pages)
     return f"{resource.path}?{urlencode(pairs, quote_via=quote)}"
 
 

@@ -15,7 +15,7 @@ from querybuild.declarations.operators import operator_names
 from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne, inner_attribute
 from querybuild.declarations.types import JSONB
 from querybuild.groups import GROUPING
-from querybuild.parse import CHOICES, SEARCH_TEXT
+from querybuild.parse import CHOICES, NEAR_TO, SEARCH_TEXT
 from tests.property.served import MEDIA_TYPE, Headers
 from tests.property.values import Pairs, dump, near, numbers, texts, trees
 
@@ -40,7 +40,7 @@ OPERATORS = (
     *("notilike", "startswith", "endswith", "match", "jsonb_contains", "even", "named_as_tag"),
 )
 WORDS = ("filter", "sort", "page", "include", "fields", "name", "op", "val", "field", "and", "or", "not", "any", "has")
-WORDS += ("count", "of", SEARCH_TEXT, *GROUPING, *CHOICES)
+WORDS += ("count", "of", SEARCH_TEXT, NEAR_TO, *GROUPING, *CHOICES)
 KEYS = ("size", "number", "limit", "offset", "total", "after", "before", "", "id", "exact", "estimated", "none")
 
 
@@ -139,7 +139,10 @@ def pairs(draw: DrawFn, catalog: Catalog, resource: Resource) -> tuple[str, str]
     other = draw(dotted(catalog, resource).map(_first))
     lists = st.lists(st.one_of(st.just(path), st.just(other), texts), max_size=3).map(",".join)
     value = draw(st.one_of(texts, lists, numbers.map(str), trees.map(dump)))
-    match draw(st.integers(0, 8)):
+    match draw(st.integers(0, 9)):
+        case 9:
+            close = value if attribute is None else draw(near(attribute))
+            return f"nearTo[{path}]", close if isinstance(close, str) else dump(close)
         case 8:
             return "searchText", draw(st.one_of(texts, st.lists(texts, max_size=3).map(" or ".join), st.just(value)))
         case 0 | 1:
