@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from querybuild.declarations.database_types.json_paths import NO_PATH, is_path, split_names
+from querybuild.declarations.database_types.json_paths import path_fault, split_names
 from querybuild.errors import GroupError, ParameterError, nearest, quoted
 from querybuild.filters import FilterReader
 from querybuild.query import AGGREGATES, PERIODS, Aggregate, GroupKey, GroupQuery
@@ -59,8 +59,8 @@ def _keys(text: str | None, reader: FilterReader) -> tuple[GroupKey, ...]:
     for name in split_names(text, ",") if text is not None else ():
         call = _CALL.fullmatch(name)
         function, path = ("", name) if call is None else (call["function"], call["of"])
-        if not is_path(path):
-            _refuse(reader, GROUP_BY, "A key is empty." if not name else f"{quoted(name)} {NO_PATH}.")
+        if why := path_fault(path):
+            _refuse(reader, GROUP_BY, "A key is empty." if not name else f"{quoted(name)} {why}.")
         elif call is not None and function not in PERIODS:
             known = ", ".join(f"{one}(...)" for one in PERIODS)
             detail = f"{quoted(name)}: there is no function {quoted(function)}.{nearest(function, PERIODS)}"
@@ -97,8 +97,8 @@ def _aggregates(parameters: Sequence[Parameter], keys: Sequence[str], reader: Fi
             _refuse(reader, parameter, f"{detail}{nearest(function or text, AGGREGATES)} There are: {known}.")
         elif not of and function != "count":
             _refuse(reader, parameter, f"{quoted(function)} needs an attribute: {function}(attribute).")
-        elif of and not is_path(of):
-            _refuse(reader, parameter, f"{quoted(of)} {NO_PATH}.")
+        elif of and (why := path_fault(of)):
+            _refuse(reader, parameter, f"{quoted(of)} {why}.")
         else:
             found[name] = Aggregate(name, function, of, is_distinct, parameter)
     if len(found) > MAX_COLUMNS:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Literal
 from urllib.parse import unquote_to_bytes
 
-from querybuild.declarations.database_types.json_paths import NO_PATH, is_path, split_names
+from querybuild.declarations.database_types.json_paths import path_fault, split_names
 from querybuild.errors import (
     ApiError,
     FieldsError,
@@ -48,6 +48,9 @@ _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _BRACKETED = re.compile(r"(?P<family>[a-zA-Z]+)(?P<keys>(?:\[[^\[\]]*\])*)")
 _COUNTED = re.compile(rf"{COUNT}\((?P<path>[^()]*)\)")
 _RESERVED = re.compile(r"[a-z]+")
+MAX_SORT_KEYS = 64
+"""PostgreSQL sorts by at most 1,664 columns, and a cursor has the values of all of them."""
+
 _BEYOND_BIGINT = 10**20
 
 
@@ -299,15 +302,19 @@ def _choice(path: str, sent: dict[str, Parameters], reader: FilterReader) -> Inc
 def _sort(value: str | None, errors: list[ApiError], parameter: str = "sort") -> tuple[SortKey, ...]:
     if value is None:
         return ()
-    keys = []
-    for item in split_names(value, ","):
+    keys: list[SortKey] = []
+    items = split_names(value, ",")
+    if len(items) > MAX_SORT_KEYS:
+        errors.append(SortError(f"A sort has at most {MAX_SORT_KEYS} keys.", parameter=parameter))
+        return ()
+    for item in items:
         path = item.removeprefix("-")
         counted = _COUNTED.fullmatch(path)
         path = path if counted is None else counted["path"]
         if not path:
             errors.append(SortError("A sort key is empty.", parameter=parameter))
-        elif not is_path(path):
-            errors.append(SortError(f"{quoted(path)} {NO_PATH}.", parameter=parameter))
+        elif why := path_fault(path):
+            errors.append(SortError(f"{quoted(path)} {why}.", parameter=parameter))
         else:
             keys.append(SortKey(path, item.startswith("-"), counted is not None))
     return tuple(keys)

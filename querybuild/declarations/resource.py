@@ -151,10 +151,19 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
         return allowed and self.is_stored and not self.type.is_read_only
 
 
-@lru_cache(maxsize=1024)
 def inner_attribute(attribute: Attribute, names: tuple[str, ...]) -> tuple[Attribute, JsonPath | None]:
     """Return the value inside of a jsonb attribute as an attribute for filters and sorts, and what is declared of it.
-    names: its path, escaped. Plans compare attributes by identity, so the same path has the same attribute."""
+    names: its path, escaped. Plans compare attributes by identity, so the same path has the same attribute. Long paths,
+    which no client sends often, are not kept."""
+    is_short = sum(map(len, names)) <= SHORT_PATH
+    return _known_attribute(attribute, names) if is_short else _new_attribute(attribute, names)
+
+
+SHORT_PATH = 256
+"""Characters of a path inside JSON."""
+
+
+def _new_attribute(attribute: Attribute, names: tuple[str, ...]) -> tuple[Attribute, JsonPath | None]:
     path = unescaped(names)
     declared = next((one for one in attribute.paths if one.names == path), None)
     inner = msgspec.structs.replace(
@@ -166,6 +175,9 @@ def inner_attribute(attribute: Attribute, names: tuple[str, ...]) -> tuple[Attri
         operators=(),
     )
     return inner, declared
+
+
+_known_attribute = lru_cache(maxsize=1024)(_new_attribute)
 
 
 class Id(msgspec.Struct, frozen=True, eq=False):

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from querybuild.declarations.catalog import Catalog
-from querybuild.declarations.database_types.json_paths import NO_PATH, is_path, split_names, unescaped
+from querybuild.declarations.database_types.json_paths import path_fault, split_names, unescaped
 from querybuild.declarations.json_texts import dump_json
 from querybuild.declarations.operators import (
     NULL_OPERATORS,
@@ -136,8 +136,8 @@ class ConditionPlanner:
 
     def _has_no_path(self, node: NamedFilter) -> bool:
         for path in (node.name, node.field if isinstance(node, FieldFilter) else None):
-            if path and not is_path(path):
-                self._refuse(node, f"{quoted(path)} {NO_PATH}.")
+            if path and (why := path_fault(path)):
+                self._refuse(node, f"{quoted(path)} {why}.")
                 return True
         return False
 

@@ -225,6 +225,13 @@ def sorted_operand(column: ColumnRef, binds: Binds) -> Term:
     return term if sorted_as is None else sorted_as(term)
 
 
+def placed_operand(column: ColumnRef, binds: Binds) -> Term:
+    """Return a sort key for a comparison with the value of a cursor."""
+    term, kind = column_value(column, binds), column.attribute.type
+    made = kind.sorted_as or kind.compared
+    return term if made is None else made(term)
+
+
 def column_value(column: ColumnRef, binds: Binds) -> Term:
     """Return the value of a column.
 

@@ -17,12 +17,12 @@ from querybuild.cursors import MAX_VALUE_CHARACTERS
 from querybuild.declarations.terms import Template, cast_from_text
 from querybuild.planning.row_plan import KeysetPosition, OrderKey, Rows
 from querybuild.sql.binds import Binds
-from querybuild.sql.clauses import all_of, if_visible, join, sorted_operand, table
+from querybuild.sql.clauses import all_of, if_visible, join, placed_operand, table
 
 
 def cursor_columns(keys: tuple[OrderKey, ...], binds: Binds) -> list[Term]:
     """Return the sort keys as texts for cursors. PostgreSQL can parse its own texts, for every type."""
-    return [sql_functions.Cast(sorted_operand(key.column, binds), "TEXT") for key in keys]
+    return [sql_functions.Cast(placed_operand(key.column, binds), "TEXT") for key in keys]
 
 
 def rows_after(rows: Rows, keyset: KeysetPosition, binds: Binds) -> list[Criterion]:
@@ -45,7 +45,7 @@ def rows_after(rows: Rows, keyset: KeysetPosition, binds: Binds) -> list[Criteri
         if sign is not None:
             found.append(all_of([*same, _beyond(sign, keys, binds)]))
         for key, bound in keys:
-            term = sorted_operand(key.column, binds)
+            term = placed_operand(key.column, binds)
             is_null = Template("{} IS NULL", term)
             if key.is_nullable and key.is_backwards == (bound is None):
                 found.append(all_of([*same, is_null if bound is not None else Template("{} IS NOT NULL", term)]))
@@ -64,11 +64,11 @@ def _looked_up(rows: Rows, keyset: KeysetPosition, key: OrderKey, bounds: Sequen
     If the row is gone, or has another value now, the list goes on at the beginning of a text. So a row may be repeated,
     and none is skipped: in the other direction the beginning is followed by the last character.
     """
-    slot, term = keyset.slots[keyset.keys.index(key)], sorted_operand(key.column, binds)
+    slot, term = keyset.slots[keyset.keys.index(key)], placed_operand(key.column, binds)
     assert slot is not None
     beginning = Template("CAST({} AS TEXT)", binds(slot))
     of_row = [
-        Template("{}={}", sorted_operand(one.column, binds), bound)
+        Template("{}={}", placed_operand(one.column, binds), bound)
         for one, bound in zip(keyset.keys, bounds, strict=True)
         if rows.is_part_of_id(one) and bound is not None
     ]
@@ -92,7 +92,7 @@ def _sign(bounded: tuple[OrderKey, Term | None]) -> str | None:
 
 def _beyond(sign: str, keys: list[tuple[OrderKey, Term | None]], binds: Binds) -> Criterion:
     """Return `("t0"."age","t0"."id")>($1,$2)`, for keys of the same direction."""
-    terms = [sorted_operand(key.column, binds) for key, _ in keys]
+    terms = [placed_operand(key.column, binds) for key, _ in keys]
     listed = ",".join(["{}"] * len(terms))
     return Template(f"({listed}){sign}({listed})", *terms, *[bound for _, bound in keys if bound is not None])
 

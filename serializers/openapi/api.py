@@ -10,6 +10,7 @@ import msgspec
 
 from querybuild.declarations.attributes import Limit
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.database_types.distances import measure_of
 from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
 from querybuild.declarations.values import JsonSchema
 from querybuild.planning.context import Access
@@ -33,6 +34,11 @@ class Api(msgspec.Struct, frozen=True, eq=False):
     def limit_of(self, resource: Resource, attribute: Attribute) -> Limit | None:
         """Return the limit of the column of an attribute, if it has one."""
         return self.column_limits.get((resource.type, attribute.name))
+
+    def has_distances(self, resource: Resource) -> bool:
+        """Return whether an attribute of a resource has distances from other values."""
+        has_trigrams = self.limits.has_trigrams
+        return any(one.is_filterable and measure_of(one, has_trigrams=has_trigrams) for one in resource.attributes)
 
     def is_read_only(self, resource: Resource, name: str) -> bool:
         """Return whether the principal may not write this field."""

@@ -36,6 +36,10 @@ def _object(properties: JsonSchema, required: Iterable[str] = ()) -> JsonSchema:
     return {"type": "object", "properties": properties} | ({"required": needed} if needed else {})
 
 
+_DISTANCE: JsonSchema = {
+    "type": ["number", "null"],
+    "description": "With nearTo, how far the value is from the one that was sent.",
+}
 _COUNT: JsonSchema = {"type": "integer", "minimum": 0}
 
 SHARED: Schemas = {
@@ -179,10 +183,14 @@ def _resource_object(resource: Resource, api: Api) -> JsonSchema:
         )
     if "detail" in resource.methods:
         members["links"] = ref(LINKS)
-    version = resource.abilities.version
+    version, meta = resource.abilities.version, dict[str, JsonSchema]()
     if version is not None and version.column:
-        shown = TEXT | {"description": "The version of the row, for If-Match."}
-        members["meta"] = _object({"version": shown}, ["version"])
+        meta["version"] = TEXT | {"description": "The version of the row, for If-Match."}
+    needed = list(meta)
+    if api.has_distances(resource):
+        meta["distance"] = _DISTANCE
+    if meta:
+        members["meta"] = _object(meta, needed)
     found = _object(members, ["type", "id"])
     return found | {"description": resource.description} if resource.description else found
 

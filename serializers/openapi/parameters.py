@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from querybuild.declarations.catalog import Catalog
-from querybuild.declarations.database_types.distances import measure_of
 from querybuild.declarations.database_types.searches import MAX_SEARCH
 from querybuild.declarations.resource import Relationship, Resource, ToOne
 from querybuild.declarations.types import JSONB
@@ -83,7 +82,7 @@ def parameters(api: Api) -> Schemas:
     found = {"page": _page(api), "fields": _fields(api.catalog), **_GROUPS, **IN_HEADER}
     if any(one.searchable for resource in api.catalog for one in resource.attributes):
         found[SEARCH_TEXT] = _SEARCH
-    if any(_has_distances(resource, api) for resource in api.catalog):
+    if any(api.has_distances(resource) for resource in api.catalog):
         found[NEAR_TO] = _NEAR
     if any(_may_choose(resource, api) for resource in api.catalog):
         found |= {INCLUDE_SORT: _include_sort(), INCLUDE_PAGE: _include_page(api)}
@@ -121,7 +120,7 @@ def parameter_refs(
             continue
         if family == SEARCH_TEXT and not any(one.searchable and one.is_filterable for one in shown.attributes):
             continue
-        if family == NEAR_TO and not _has_distances(shown, api):
+        if family == NEAR_TO and not api.has_distances(shown):
             continue
         if family in CHOICES and (linkage is not None or not _may_choose(shown, api)):
             # The paths of linkage begin with its own relationship.
@@ -277,12 +276,6 @@ def _list_parameter(name: str, description: str, items: list[str]) -> JsonSchema
 
 def _query(name: str, description: str, schema: JsonSchema, **others: Any) -> JsonSchema:
     return {"name": name, "in": "query", "description": description, "schema": schema, **others}
-
-
-def _has_distances(resource: Resource, api: Api) -> bool:
-    """Return whether an attribute of a resource has distances."""
-    has_trigrams = api.limits.has_trigrams
-    return any(one.is_filterable and measure_of(one, has_trigrams=has_trigrams) for one in resource.attributes)
 
 
 _NEAR = _query(

@@ -453,6 +453,35 @@ async def test_suggested_indexes_can_be_created_and_are_then_found(
     assert await suggested(corner_url, CATALOG, *(suggestion.sql for suggestion in found)) == ()
 
 
+NOTES = """
+CREATE TABLE notes (id bigint PRIMARY KEY, title text NOT NULL, body text, words tsvector);
+INSERT INTO notes (id, title) SELECT n, 'a' FROM generate_series(1, 1000) n
+"""
+
+
+@pytest.mark.parametrize(
+    ("attributes", "column"),
+    [
+        ([Attribute("title", TEXT, searchable="english")], "(to_tsvector('english',\"title\"))"),
+        (
+            [
+                Attribute("title", TEXT, searchable="english"),
+                Attribute("body", TEXT, nullable=True, searchable="simple"),
+            ],
+            "((to_tsvector('english',\"title\")||COALESCE(to_tsvector('simple',\"body\"),'')))",
+        ),
+        ([Attribute("words", TSVECTOR, nullable=True, searchable="english")], '"words"'),
+    ],
+)
+async def test_words_of_searches(corner_url: str, attributes: list[Attribute], column: str) -> None:
+    """One index is missing, for all attributes together."""
+    catalog = Catalog([Resource("note", "/notes", "notes", tuple(attributes))])
+    found = [one for one in await suggested(corner_url, catalog, NOTES) if one.rank == "missing"]
+    assert [one.sql.partition(" USING ")[2] for one in found] == [f"gin ({column});"]
+    left = await suggested(corner_url, catalog, found[0].sql)
+    assert [one for one in left if one.rank == "missing"] == []
+
+
 async def test_the_built_in_tables_miss_no_index(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_advisor, "SMALL_TABLE_ROWS", 0)
     found = await suggested(database_url, built_in())

@@ -38,9 +38,6 @@ from querybuild.declarations.values import ValueFault, json_of
 _SPLIT = {
     separator: re.compile(rf"(?:^|{re.escape(separator)})((?:[^\\{separator}]|\\.?)*)", re.DOTALL) for separator in ".,"
 }
-NO_PATH = "holds an empty name, or U+0000"
-"""What an error says of a text that is no path."""
-
 _ESCAPED = re.compile(r"\\([\\.,])")
 
 
@@ -54,9 +51,11 @@ def split_names(text: str, separator: str) -> list[str]:
     return _SPLIT[separator].findall(text) if "\\" in text else text.split(separator)
 
 
-def is_path(text: str) -> bool:
-    """Return whether a text is a path of names: none is empty, and none has U+0000, which PostgreSQL does not know."""
-    return "\0" not in text and all(split_names(text, "."))
+def path_fault(text: str) -> str:
+    """Return why a text is no path of names, or "" if it is one."""
+    if "\0" in text:
+        return "holds U+0000, which PostgreSQL cannot store"
+    return "" if all(split_names(text, ".")) else "holds an empty name"
 
 
 def unescaped(names: Sequence[str]) -> tuple[str, ...]:

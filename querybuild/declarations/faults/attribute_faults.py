@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from querybuild.declarations.database_types.distances import OF_VECTORS
-from querybuild.declarations.database_types.json_paths import NO_PATH, has_inner_type, inner_type_names, is_path
+from querybuild.declarations.database_types.json_paths import has_inner_type, inner_type_names, path_fault
 from querybuild.declarations.database_types.texts import TSVECTOR, VECTOR
 from querybuild.declarations.faults.relationship_faults import FILLED_AND_REQUIRED
 from querybuild.declarations.hooks import accepts_arguments, is_async
@@ -79,8 +79,8 @@ def _path_faults(attribute: Attribute) -> Iterator[str]:
     if attribute.paths and attribute.type is not JSONB:
         yield f"`paths` are for jsonb, not {attribute.type.name}"
     for one in attribute.paths:
-        if not is_path(one.path):
-            yield f"the path {quoted(one.path)} {NO_PATH}"
+        if why := path_fault(one.path):
+            yield f"the path {quoted(one.path)} {why}"
         if not has_inner_type(one.type):
             yield f"the path {quoted(one.path)} cannot be {one.type.name}. There are: {listed(inner_type_names())}"
     yield from repeated_names("path", (one.path for one in attribute.paths))

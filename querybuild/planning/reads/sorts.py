@@ -118,7 +118,7 @@ class SortPlanner:
             self._refuse_sort(key, name, resource, resource.relationship(name))
             return ()
         if (attribute.type.element or attribute.type).family in ("json", "jsonb"):
-            inside = f" Sort by a value inside: {name}.name." if attribute.type is JSONB else ""
+            inside = f" Sort by a value inside: {key.path}.name." if attribute.type is JSONB else ""
             self._refuse(key, f"{quoted(name)} holds JSON, which has no order.{inside}")
             return ()
         if not attribute.type.has_order:

@@ -23,12 +23,21 @@ import asyncpg
 import msgspec
 
 from querybuild.declarations.catalog import Catalog
-from querybuild.declarations.database_types.texts import CIDR, HSTORE, INET, LTREE, OVERLAPPING, POINT, TSVECTOR
+from querybuild.declarations.database_types.texts import (
+    CIDR,
+    HSTORE,
+    INET,
+    LTREE,
+    OVERLAPPING,
+    POINT,
+    TSVECTOR,
+    VECTOR,
+)
 from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne, link_of
 from querybuild.declarations.terms import quote_ident
 from querybuild.declarations.types import BOOL, BYTEA, JSON, JSONB, OPAQUE, ColumnType
 from querybuild.errors import quoted
-from querybuild.parse import SEARCH_TEXT
+from querybuild.parse import NEAR_TO, SEARCH_TEXT
 from querybuild.sql.expressions import search_expression
 from server.schema.live_statements import TOGETHER
 from server.schema.live_tables import PARTITION_KEY, can_be_unique, parse_partition_key
@@ -39,7 +48,10 @@ LONG_TEXT = 600
 """Characters: a btree refuses values of more than about 2,700 bytes."""
 
 Rank = Literal["missing", "consider"]
-Method = Literal["btree", "hash", "gin", "gist"]
+Method = Literal["btree", "hash", "gin", "gist", "hnsw"]
+
+_OF_VECTORS = {"l2": "vector_l2_ops", "cosine": "vector_cosine_ops", "inner_product": "vector_ip_ops"}
+"""Distance -> the operator class of an index that finds the nearest vectors."""
 
 _OWN_OPERATORS: dict[ColumnType, tuple[Method, str]] = {
     **dict.fromkeys((*OVERLAPPING, POINT, LTREE), ("gist", "")),
@@ -309,6 +321,10 @@ def _attribute_indexes(resource: Resource, attribute: Attribute, reason: str) ->
         rank: Rank = "missing" if attribute.searchable else "consider"
         if attribute.is_filterable:
             yield Wanted(rank, filters, table, (column,), method=method, operator_class=operators)
+    elif kind is VECTOR:
+        if attribute.is_filterable:
+            operators = _OF_VECTORS[attribute.distance or "l2"]
+            yield Wanted("consider", f"{reason}: {NEAR_TO}", table, (column,), method="hnsw", operator_class=operators)
     elif kind in (BOOL, BYTEA, JSON, OPAQUE) or not (kind.has_order and kind.has_equality):
         return
     elif kind.is_text and not kind.choices and not 0 < (attribute.max_length or 0) <= LONG_TEXT:
@@ -357,6 +373,8 @@ async def _has_index(connection: asyncpg.Connection[Any], want: Wanted, table: I
 def _serves(index: Index, want: Wanted) -> bool:
     if want.is_unique:
         return index.is_unique and index.is_total and set(index.columns) <= set(want.columns)
+    if want.method == "hnsw":
+        return index.method in ("hnsw", "ivfflat") and index.columns == want.columns
     if want.method in ("gin", "gist"):
         methods = ("gin", "gist") if want.method == "gin" else ("gist", "spgist")
         return index.method in methods and index.covers_not_null and want.columns[0] in index.columns

@@ -68,7 +68,7 @@ async def test_filters_over_declared_resources(corner_reader: Api) -> None:
             "invalid_filter",
             "filter",
             "[0]: There is no operator “even”. “title” has: eq, ne, lt, le, gt, ge, between, in_, notin_, is_, isnot, "
-            "like, ilike, notlike, notilike, startswith, endswith, match, named_as_tag.",
+            "like, ilike, notlike, notilike, startswith, endswith, match, search, named_as_tag.",
         ),
         (
             "/rules",

@@ -153,11 +153,21 @@ USER_COLUMNS = "id, first_name, last_name, display_name, age, email, status, bir
             "owner.computers.name",
             [refused("owner.computers.name", "“computers” is to-many: a sort goes through to-one relationships.")],
         ),
-        ("/photos", "words", [refused("words", "“words” holds JSON, which has no order.")]),
+        (
+            "/photos",
+            "words",
+            [refused("words", "“words” holds JSON, which has no order. Sort by a value inside: words.name.")],
+        ),
         (
             "/users",
             "bio.keys_to_ids_list",
-            [refused("bio.keys_to_ids_list", "“keys_to_ids_list” holds JSON, which has no order.")],
+            [
+                refused(
+                    "bio.keys_to_ids_list",
+                    "“keys_to_ids_list” holds JSON, which has no order. "
+                    "Sort by a value inside: bio.keys_to_ids_list.name.",
+                )
+            ],
         ),
         (
             "/groups",

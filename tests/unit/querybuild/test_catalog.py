@@ -158,7 +158,7 @@ INSIDE = (
 )
 ATTRIBUTES: list[tuple[Attribute, str]] = [
     (Attribute("a", JSON, paths=(JsonPath("b", INT),)), "`paths` are for jsonb, not json"),
-    (Attribute("a", JSONB, paths=(JsonPath("b..c", INT),)), "the path “b..c” holds an empty name, or U+0000"),
+    (Attribute("a", JSONB, paths=(JsonPath("b..c", INT),)), "the path “b..c” holds an empty name"),
     (Attribute("a", JSONB, paths=(JsonPath("b", array(INT)),)), f"the path “b” cannot be int[]. {INSIDE}"),
     (Attribute("a", JSONB, paths=(JsonPath("b", INT), JsonPath("b", TEXT))), "the path “b” is declared twice"),
     (Attribute("a", TEXT, required=True, creatable=False), "it is required on create but cannot be written then"),

@@ -232,7 +232,7 @@ def test_sort_ends_in_the_id_in_the_direction_of_the_last_key() -> None:
         ("rule", "unsortable", f"There is no attribute “unsortable” in rule to sort by. Did you mean “uncreatable”? There are: {RULE_FIELDS}, unfilterable, unmatchable."),
         ("rule", "unreadable", f"There is no attribute “unreadable” in rule to sort by. Did you mean “uncreatable”? There are: {RULE_FIELDS}, unfilterable, unmatchable."),
         ("sample", "tree", "“tree” holds JSON, which has no order. Sort by a value inside: tree.name."),
-        ("sample", "tree.", "“tree.” holds an empty name, or U+0000."),
+        ("sample", "tree.", "“tree.” holds an empty name."),
         ("sample", "-plain_json", "“plain_json” holds JSON, which has no order."),
     ],
 )  # fmt: skip
