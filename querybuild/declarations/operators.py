@@ -17,7 +17,7 @@ from pypika import functions
 from pypika.terms import Criterion, Term
 
 from querybuild.declarations.database_types.json_paths import JSON_VALUE
-from querybuild.declarations.database_types.searches import is_searchable, search_text
+from querybuild.declarations.database_types.searches import MAX_SEARCH, is_searchable, search_text
 from querybuild.declarations.database_types.texts import (
     CIDR,
     CONTAINED,
@@ -31,7 +31,7 @@ from querybuild.declarations.patterns import check_pattern
 from querybuild.declarations.resource import Attribute, Operator
 from querybuild.declarations.terms import Template, equals_any
 from querybuild.declarations.types import JSONB, TEXT, ColumnType
-from querybuild.declarations.values import JsonSchema, ValueFault, json_of
+from querybuild.declarations.values import WITHOUT_NUL, JsonSchema, ValueFault, json_of
 
 MAX_PATTERN = 200
 """How many characters a regular expression may have."""
@@ -366,6 +366,7 @@ _OF_COLUMNS: tuple[OperatorRow, ...] = (
         value_type=lambda _: TEXT,
         prepare=search_text,
         criterion=_infix("@@"),
+        schema={"type": "string", "maxLength": MAX_SEARCH, "pattern": WITHOUT_NUL},
         is_search=True,
     ),
 )

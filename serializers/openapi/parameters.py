@@ -9,7 +9,7 @@ from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.database_types.searches import MAX_SEARCH
 from querybuild.declarations.resource import Relationship, Resource, ToOne
 from querybuild.declarations.types import JSONB
-from querybuild.declarations.values import JsonSchema
+from querybuild.declarations.values import WITHOUT_NUL, JsonSchema
 from querybuild.groups import AGGREGATE_AS, GROUP_BY, GROUP_FILTER, GROUPING, TIME_ZONE
 from querybuild.parse import (
     CHOICES,
@@ -291,7 +291,7 @@ _NEAR = _query(
 _SEARCH = _query(
     SEARCH_TEXT,
     'Words that resources have. The best are first. `"..."` is a phrase, `or` one of both, `-` without the word.',
-    {"type": "string", "maxLength": MAX_SEARCH},
+    {"type": "string", "maxLength": MAX_SEARCH, "pattern": WITHOUT_NUL},
     example="boat -fog",
 )
 

@@ -26,23 +26,28 @@ PREPARED_STATEMENT_BYTES = 4096
 """Longer statements are not cached: 300 cached long filters made a backend of PostgreSQL grow by 200 MB."""
 
 NEAREST = {"hnsw.iterative_scan": "strict_order"}
-"""An index of pgvector goes on until a filter has found as many rows as are wanted. Without the extension it means
-nothing."""
+"""An index of pgvector goes on until a filter has found as many rows as are wanted."""
 
 CUSTOM_PLANS = {"plan_cache_mode": "force_custom_plan"}
 """PostgreSQL keeps no plans of statements. Through a pooler for transactions it keeps none anyway."""
 
 
 async def open_database(
-    url: str, settings: Settings, size: int, telemetry: Telemetry | None = None, *, plans_depend_on_role: bool = False
+    url: str,
+    settings: Settings,
+    size: int,
+    telemetry: Telemetry | None = None,
+    *,
+    plans_depend_on_role: bool = False,
+    has_vectors: bool = False,
 ) -> Database:
     """Open the database, with a pool of `size` connections, and a spare one if clients may borrow. telemetry: the
-    worker's. plans_depend_on_role: whether statements are planned each time. Raises asyncpg's errors if the database
-    cannot be reached."""
+    worker's. plans_depend_on_role: whether statements are planned each time. has_vectors: whether reads may ask for the
+    nearest vectors. Raises asyncpg's errors if the database cannot be reached."""
     telemetry = telemetry or Telemetry(settings)
     session = _session(settings)
-    if plans_depend_on_role and settings.pooler != "transaction":
-        session["server_settings"] |= CUSTOM_PLANS
+    if settings.pooler != "transaction":
+        session["server_settings"] |= (CUSTOM_PLANS if plans_depend_on_role else {}) | (NEAREST if has_vectors else {})
 
     async def begin(connection: Any) -> None:
         connection.on_open(telemetry)
@@ -92,4 +97,4 @@ def _session(settings: Settings) -> dict[str, Any]:
         return {"connection_class": pooled, "server_settings": name}
     silence = keepalive_settings(settings.network_timeout_seconds)
     own = RoleConnection if has_roles else PostgresConnection
-    return {"connection_class": own, "server_settings": name | SESSION | NEAREST | timeouts(settings) | silence}
+    return {"connection_class": own, "server_settings": name | SESSION | timeouts(settings) | silence}

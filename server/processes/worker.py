@@ -19,6 +19,7 @@ from functools import partial
 
 import msgspec
 
+from querybuild.declarations.database_types.texts import VECTOR
 from server.app import Routes, make_admin_server, make_app, make_server
 from server.authentication.authenticator import Authenticator
 from server.authentication.files import AuthFiles
@@ -61,7 +62,14 @@ async def run_worker(
     context.reports.begun()
     telemetry = Telemetry(settings, context.counters, context.generation)
     size = share(settings.pool_size, settings.workers)
-    database = await open_database(url, settings, size, telemetry, plans_depend_on_role=schema.plans_depend_on_role)
+    database = await open_database(
+        url,
+        settings,
+        size,
+        telemetry,
+        plans_depend_on_role=schema.plans_depend_on_role,
+        has_vectors=any(one.type is VECTOR for resource in declared.catalog for one in resource.attributes),
+    )
     authenticator = Authenticator(settings, context.auth_files, declared.authenticate)
     app = make_app(settings, declared.catalog, schema, database, declared.routes, authenticator)
     server, admin = make_server(app, settings, context.balance), make_admin_server(app, settings)

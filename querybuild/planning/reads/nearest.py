@@ -45,6 +45,8 @@ def plan_near(near: Near, resource: Resource, alias: str, conditions: ConditionP
     attribute, measure = known[near.name]
 
     def read(text: Any) -> list[Any]:
+        if "\0" in text:
+            raise ValueFault("a text without U+0000")
         value = attribute.type.from_text(text)
         if value != value or value in (float("inf"), float("-inf")):
             raise ValueFault("a finite number")

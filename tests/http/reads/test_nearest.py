@@ -135,6 +135,7 @@ def statement_of(api: Api, url: str) -> str:
     [
         ("nearTo[height]=a", "nearTo[height]", "The value for “height” must be a whole number from"),
         ("nearTo[height]=", "nearTo[height]", "must be a whole number"),
+        ("nearTo[at]=(1,%00)", "nearTo[at]", "must be a text without U+0000"),
         ("nearTo[hight]=1", "nearTo[hight]", "with a distance. Did you mean “height”? There are: height, at"),
         ("nearTo[loud]=1", "nearTo[loud]", "place has no attribute “loud” with a distance."),
         ("nearTo[parent.height]=1", "nearTo[parent.height]", "with a distance."),
