@@ -95,6 +95,10 @@ async def found(api: Api, url: str) -> str:
         ("filter[facts.e\\f]=true", "1"),
         ("filter[facts.n][ge]=5", "14"),
         ("filter[facts.n][is_]=null", "235678"),
+        # One of two fields is null.
+        ('filter={"not":{"name":"facts.size","op":"eq","field":"facts.absent"}}', ""),
+        ('filter={"not":{"name":"facts.color","op":"like","field":"facts.absent"}}', ""),
+        ('filter={"not":{"name":"facts.size","op":"lt","field":"facts.color"}}', "12"),
         ("sort=facts.color", "21346578"),
         ("sort=-facts.color,id", "64312578"),
         ("sort=facts.c\\,d,-id", "18765432"),
