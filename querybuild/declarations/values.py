@@ -253,9 +253,15 @@ def timestamp_of(value: Any) -> datetime:
 
 def interval_of(value: Any) -> str:
     """Check an ISO 8601 duration. PostgreSQL parses the text itself, so that months stay months."""
-    if isinstance(value, str) and _INTERVAL.fullmatch(value):
-        return value
-    raise ValueFault("an ISO 8601 duration such as P1Y2M3DT4H5M6S")
+    found = _INTERVAL.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueFault("an ISO 8601 duration such as P1Y2M3DT4H5M6S")
+    parts = [Decimal(part[:-1]).copy_abs() if part else 0 for part in found.group(1, 2, 3, 4, 6, 7, 8)]
+    years, months, weeks, days, hours, minutes, seconds = parts
+    time = 3600 * hours + 60 * minutes + seconds
+    if max(12 * years + months, 7 * weeks + days) >= 2**31 or 10**6 * time >= 2**63:
+        raise ValueFault("an ISO 8601 duration of less than 2^31 months, 2^31 days and 2^63 microseconds")
+    return found[0]
 
 
 def bytes_of(value: Any) -> bytes:

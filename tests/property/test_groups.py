@@ -78,7 +78,8 @@ def names(draw: DrawFn, catalog: Catalog, type_name: str, kinds: set[str] | None
 def asked(draw: DrawFn, catalog: Catalog, type_name: str) -> Asked:
     by = draw(st.lists(names(catalog, type_name), max_size=2, unique=True))
     numbers = {}
-    for name in draw(st.lists(st.sampled_from(["n", "m 1", "größe", "a-b"]), min_size=not by, unique=True)):
+    free = [name for name in ("n", "m 1", "größe", "a-b") if name not in by]
+    for name in draw(st.lists(st.sampled_from(free), min_size=not by, unique=True)):
         function = draw(st.sampled_from(sorted(NUMBERS)))
         kinds = {"int"} if function in ("sum", "avg") else None
         path = "" if function == "count" and draw(st.booleans()) else draw(names(catalog, type_name, kinds))

@@ -84,6 +84,7 @@ TOKEN = "123e4567-e89b-12d3-a456-426614174000"
         (TIMESTAMP, "2024-05-31T14:00:00+02:00", datetime(2024, 5, 31, 12)),
         (INTERVAL, "P1Y2M3W4DT5H6M7.123456S", "P1Y2M3W4DT5H6M7.123456S"),
         (INTERVAL, "PT-0.5S", "PT-0.5S"),
+        (INTERVAL, "P178956970YT2562047788H", "P178956970YT2562047788H"),
         (BYTEA, "", b""),
         (BYTEA, "AP+A", b"\0\xff\x80"),
         (JSON, {"b": 1, "a": [None]}, '{"b":1,"a":[null]}'),
@@ -218,6 +219,11 @@ REFUSED: list[tuple[ColumnType, str, list[Any]]] = [
         INTERVAL,
         "an ISO 8601 duration such as P1Y2M3DT4H5M6S",
         ["", "P", "PT", "P1", "P1H", "P1YT", "-P1Y", "P+1Y", "P1.5Y", "PT1.S", "p1y", "P1M1Y", "1 day", "P1Y ", 1],
+    ),
+    (
+        INTERVAL,
+        "an ISO 8601 duration of less than 2^31 months, 2^31 days and 2^63 microseconds",
+        ["P178956971Y", "P-178956971Y", "P1Y2147483640M", "P2147483648D", "P306783379W", "PT9223372036855S"],
     ),
     (BYTEA, "a string in base64", ["A", "AAE", "AA=E", "====", "AAE=\n", "-_-_", "Ä", 1, []]),
     (
