@@ -223,7 +223,7 @@ REFUSED: list[tuple[ColumnType, str, list[Any]]] = [
     (
         INTERVAL,
         "an ISO 8601 duration of less than 2^31 months, 2^31 days and 2^63 microseconds",
-        ["P178956971Y", "P-178956971Y", "P1Y2147483640M", "P2147483648D", "P306783379W", "PT9223372036855S"],
+        ["P178956971Y", "P-178956971Y", "P1Y2147483640M", "P2147483648D", "P306783379W", "PT2562047789H"],
     ),
     (BYTEA, "a string in base64", ["A", "AAE", "AA=E", "====", "AAE=\n", "-_-_", "Ä", 1, []]),
     (
