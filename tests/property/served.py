@@ -182,7 +182,7 @@ class Served:
         return self.raw(method, path.encode(), (("Content-Type", MEDIA_TYPE),), body)
 
     async def start(self, catalog: Catalog) -> None:
-        self._settings = Settings(public_url=PUBLIC_URL, acquire_timeout_seconds=30.0, max_filter_depth=10)
+        self._settings = Settings(public_url=PUBLIC_URL, acquire_timeout_seconds=30.0, max_filter_depth=12)
         self._database = await open_database(self._url, self._settings, 2)
         self._app = make_app(self._settings, catalog, LiveSchema(), self._database)
         await self._use(catalog)
