@@ -6,6 +6,7 @@ Sources: JSON:API 1.0 "Links", "Pagination"; RFC 3986.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from urllib.parse import quote
 
@@ -89,13 +90,15 @@ def query_form(pairs: Pairs, page: Page, sent: Sequence[SentValue] = ()) -> Quer
     return QueryForm(texts, positions, end)
 
 
-def page_queries(form: QueryForm, sent: Sequence[SentValue] = ()) -> PageQueries:
-    """Return the query strings for the links of a page. sent: the parameters with values of their own."""
+def page_queries(form: QueryForm, sent: Sequence[SentValue] = (), max_bytes: int = sys.maxsize) -> PageQueries:
+    """Return the query strings for the links of a page. sent: the parameters with values of their own. max_bytes: the
+    length of the longest URL. A value that is longer is in no link, so that it need not be encoded."""
     texts = form.texts
     if sent:
         texts = texts.copy()
         for one in sent:
-            texts[one.index] = _parameter(one.name, one.value)
+            value = one.value if len(one.value) <= max_bytes else "-" * len(one.value)
+            texts[one.index] = _parameter(one.name, value)
     own = "&".join(texts)
     if not form.positions:
         return PageQueries(own, f"{own}&{form.end}" if own else form.end)

@@ -171,7 +171,9 @@ class Reads:
         key = None if split is None else (shape, context.access, split.key)
         known = None if key is None else self.caches.read_forms.get(key)
         if known is not None and split is not None and (filled := fill(known.planned, split)) is not None:
-            return _prepared(filled, known.ready, known.query, page_queries(known.query, split.sent))
+            return _prepared(
+                filled, known.ready, known.query, page_queries(known.query, split.sent, self._limits.max_url_bytes)
+            )
         errors = Errors()
         pairs = split_pairs(query_string, errors)
         query = parse(pairs, shape.accepts, self._limits, errors)
@@ -186,10 +188,11 @@ class Reads:
             planned = msgspec.structs.replace(planned, plan=plan)
         sent = [] if split is None else split.sent
         own = query_form(pairs, planned.page, sent)
-        made = _prepared(planned, self._ready(planned.plan), own, page_queries(own, sent))
+        made = _prepared(planned, self._ready(planned.plan), own, page_queries(own, sent, self._limits.max_url_bytes))
         if key is not None and known is None and planned.has_form:
             form = _prepared(form_of(planned), made.ready, own, NO_QUERIES)
-            self.caches.read_forms.put(key, form, _read_weight(query_string))
+            # A form has no values, however long those of this request are.
+            self.caches.read_forms.put(key, form, _read_weight(repr(key[-1])))
         return made
 
     def check(self, shape: ReadShape, context: Context) -> None:
