@@ -98,7 +98,6 @@ REFUSED: list[tuple[dict[str, Any], list[Error]]] = [
     ({"other": "no"}, [unfit("other")]),
     ({"other": "N"}, [unfit("other")]),
     (
-        {"span": "P9999999999Y"},
         [SPAN],
     ),
     ({"name": "ANN"}, [TAKEN]),
