@@ -74,9 +74,7 @@ def unfit(name: str, *others: str) -> Error:
 
 
 TAKEN = error("conflict", "Another item has these values already: “name”, “nick”.", "/data/attributes/name")
-SPAN = attribute(
-    "span", "“span” has a value that the database does not take: it is out of range or not of the right form."
-)
+SPAN = "an ISO 8601 duration of less than 2^31 months, 2^31 days and 2^63 microseconds"
 REFUSED: list[tuple[dict[str, Any], list[Error]]] = [
     ({"short": "abcd"}, [must("short", "at most 3 characters long", '"abcd"')]),
     (
@@ -97,9 +95,7 @@ REFUSED: list[tuple[dict[str, Any], list[Error]]] = [
     ({"code": "A"}, [unfit("code")]),
     ({"other": "no"}, [unfit("other")]),
     ({"other": "N"}, [unfit("other")]),
-    (
-        [SPAN],
-    ),
+    ({"span": "P9999999999Y"}, [must("span", SPAN, '"P9999999999Y"')]),
     ({"name": "ANN"}, [TAKEN]),
 ]
 
