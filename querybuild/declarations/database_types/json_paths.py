@@ -146,17 +146,17 @@ class JsonPath(msgspec.Struct, frozen=True, eq=False):
 def typed_value(column: Term, names: Sequence[str], column_type: ColumnType) -> Term:
     """Return the value at a path as a value of a type, null if it does not fit."""
     path = path_literal(names)
-    return _TERMS[column_type.name](Template("({}#>{})", column, path), Template("({}#>>{})", column, path))
+    return _TERMS[column_type](Template("({}#>{})", column, path), Template("({}#>>{})", column, path))
 
 
 def has_inner_type(column_type: ColumnType) -> bool:
     """Return whether values inside JSON can have the type."""
-    return column_type in _TYPES
+    return column_type in _TERMS
 
 
 def inner_type_names() -> list[str]:
     """Return the names of the types that values inside JSON can have."""
-    return [one.name for one in _TYPES]
+    return [one.name for one in _TERMS]
 
 
 def _is(kind: str, then: str) -> Callable[[Term, Term], Term]:
@@ -209,17 +209,16 @@ _MOMENT = (
     "COALESCE(CAST(substring({1} from '([-+])[0-9][0-9]:[0-9][0-9]$')||right({1},2) AS int4),0))"
 )
 
-_TERMS: dict[str, Callable[[Term, Term], Term]] = {
-    TEXT.name: _is("string", "{1}"),
-    BOOL.name: _is("boolean", "CAST({0} AS bool)"),
-    **{one.name: _whole(one) for one in (SMALLINT, INT, BIGINT)},
-    NUMERIC.name: _numeric,
-    NUMERIC_NUMBER.name: _numeric,
-    FLOAT.name: _is("number", f"CASE WHEN {_IS_DOUBLE} THEN CAST({{0}} AS float8) END"),
-    UUID.name: _matches(_UUID, "CAST({1} AS uuid)"),
-    DATE.name: _matches(f"^{_DAY}$", f"make_date({_DATE_PARTS})"),
-    TIMESTAMP.name: _matches(f"^{_DAY}[Tt ]{_CLOCK}{_OFFSET}$", _MOMENT),
-    TIMESTAMPTZ.name: _matches(f"^{_DAY}[Tt ]{_CLOCK}{_OFFSET}$", f"timezone('UTC',{_MOMENT})"),
+_TERMS: dict[ColumnType, Callable[[Term, Term], Term]] = {
+    TEXT: _is("string", "{1}"),
+    BOOL: _is("boolean", "CAST({0} AS bool)"),
+    **{one: _whole(one) for one in (SMALLINT, INT, BIGINT)},
+    NUMERIC: _numeric,
+    NUMERIC_NUMBER: _numeric,
+    FLOAT: _is("number", f"CASE WHEN {_IS_DOUBLE} THEN CAST({{0}} AS float8) END"),
+    UUID: _matches(_UUID, "CAST({1} AS uuid)"),
+    DATE: _matches(f"^{_DAY}$", f"make_date({_DATE_PARTS})"),
+    TIMESTAMP: _matches(f"^{_DAY}[Tt ]{_CLOCK}{_OFFSET}$", _MOMENT),
+    TIMESTAMPTZ: _matches(f"^{_DAY}[Tt ]{_CLOCK}{_OFFSET}$", f"timezone('UTC',{_MOMENT})"),
 }
-"""The name of a type -> the function of a value and its text."""
-_TYPES = (TEXT, BOOL, SMALLINT, INT, BIGINT, NUMERIC, NUMERIC_NUMBER, FLOAT, UUID, DATE, TIMESTAMP, TIMESTAMPTZ)
+"""The types that values inside JSON can have -> the function of a value and its text."""
