@@ -19,8 +19,15 @@ from tests.variables import VARIABLES
 _FACTOR = int(VARIABLES.get("WATERSPOUT_HYPOTHESIS_FACTOR", "20"))
 _CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
 
+# A failing example is shown as it was found: making it smaller may take longer than a whole run may.
 settings.register_profile(
-    "suite", max_examples=100, derandomize=True, deadline=None, database=None, suppress_health_check=_CHECKS
+    "suite",
+    max_examples=100,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=_CHECKS,
 )
 settings.register_profile(
     "thorough",
