@@ -15,8 +15,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     page_size, max_page_size: rows. unpaginated: whether page[size]=0 is allowed; a number is its maximum of rows.
     has_row_security: whether policies of PostgreSQL may hide rows. has_trigrams: whether it has distances of texts.
-    time_zones: the names that PostgreSQL knows, empty
-    if they were not read.
+    time_zones: the names that PostgreSQL knows, empty if they were not read.
     """
 
     page_size: int

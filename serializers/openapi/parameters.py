@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from querybuild.declarations.catalog import Catalog
-from querybuild.declarations.database_types.searches import MAX_SEARCH
+from querybuild.declarations.database_types.searches import MAX_SEARCH, searchable_parts
 from querybuild.declarations.resource import Relationship, Resource, ToOne
 from querybuild.declarations.types import JSONB
 from querybuild.declarations.values import WITHOUT_NUL, JsonSchema
@@ -118,7 +118,7 @@ def parameter_refs(
     for family in FAMILIES:
         if family not in accepts or (family == ON_CONFLICT and not conflict_keys(shown)):
             continue
-        if family == SEARCH_TEXT and not any(one.searchable and one.is_filterable for one in shown.attributes):
+        if family == SEARCH_TEXT and not searchable_parts(shown):
             continue
         if family == NEAR_TO and not api.has_distances(shown):
             continue

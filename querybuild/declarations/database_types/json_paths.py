@@ -139,14 +139,9 @@ class JsonPath(msgspec.Struct, frozen=True, eq=False):
         return unescaped(split_names(self.path, "."))
 
     def of(self, column: Term) -> Term:
-        """Return the value in a column."""
-        return typed_value(column, self.names, self.type)
-
-
-def typed_value(column: Term, names: Sequence[str], column_type: ColumnType) -> Term:
-    """Return the value at a path as a value of a type, null if it does not fit."""
-    path = path_literal(names)
-    return _TERMS[column_type](Template("({}#>{})", column, path), Template("({}#>>{})", column, path))
+        """Return the value in a column, null if it does not fit the type."""
+        path = path_literal(self.names)
+        return _TERMS[self.type](Template("({}#>{})", column, path), Template("({}#>>{})", column, path))
 
 
 def has_inner_type(column_type: ColumnType) -> bool:

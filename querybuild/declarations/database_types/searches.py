@@ -11,7 +11,7 @@ from functools import lru_cache
 from pypika.terms import Term
 
 from querybuild.declarations.database_types.texts import TSVECTOR
-from querybuild.declarations.resource import Attribute
+from querybuild.declarations.resource import Attribute, Resource
 from querybuild.declarations.terms import Template, escaped_braces
 from querybuild.declarations.types import REAL, ColumnType
 from querybuild.declarations.values import ValueFault, str_of
@@ -39,6 +39,11 @@ def searched(parts: tuple[Attribute, ...], *, is_rank: bool = False) -> Searched
 def is_searchable(attribute: Attribute) -> bool:
     """Return whether the attribute has the operator `search`."""
     return attribute.type is TSVECTOR or bool(attribute.searchable)
+
+
+def searchable_parts(resource: Resource) -> tuple[Attribute, ...]:
+    """Return the attributes in whose words `searchText` searches."""
+    return tuple([one for one in resource.attributes if one.searchable and one.is_filterable])
 
 
 def search_vector(parts: tuple[Attribute, ...], column: Callable[[Attribute], Term]) -> Term:

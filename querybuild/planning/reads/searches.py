@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from querybuild.declarations.database_types.searches import search_text, searched
+from querybuild.declarations.database_types.searches import search_text, searchable_parts, searched
 from querybuild.declarations.operators import SEARCH
 from querybuild.declarations.resource import Resource
 from querybuild.declarations.values import ValueFault
@@ -31,7 +31,7 @@ class PlannedSearch(msgspec.Struct, frozen=True):
 def plan_search(search: Search, resource: Resource, alias: str, conditions: ConditionPlanner) -> PlannedSearch | None:
     """Plan a search. conditions: those of the read, which have the values. Appends ParameterError to their errors and
     returns None if it is invalid."""
-    parts = tuple([one for one in resource.attributes if one.searchable and one.is_filterable])
+    parts = searchable_parts(resource)
     if not parts:
         detail = f"No attribute of {resource.type} is searchable: use a filter."
         conditions.errors.append(ParameterError(detail, parameter=SEARCH_TEXT))

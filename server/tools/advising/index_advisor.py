@@ -23,6 +23,7 @@ import asyncpg
 import msgspec
 
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.database_types.searches import searchable_parts
 from querybuild.declarations.database_types.texts import (
     CIDR,
     HSTORE,
@@ -301,7 +302,7 @@ def _has_gin(element: ColumnType | None) -> bool:
 
 def _search_indexes(resource: Resource) -> Iterator[Wanted]:
     """Yield the index on the words of all searchable attributes, if they are not those of one column."""
-    parts = tuple([one for one in resource.attributes if one.searchable and one.is_filterable])
+    parts = searchable_parts(resource)
     if parts and [one.type for one in parts] != [TSVECTOR]:
         sql = search_expression(parts)
         probe = f"WHERE {sql}@@'a'::tsquery"
