@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from typing import Literal
 from urllib.parse import unquote_to_bytes
 
+import msgspec
+
 from querybuild.declarations.database_types.json_paths import path_fault, split_names
 from querybuild.errors import (
     ApiError,
@@ -26,7 +28,7 @@ from querybuild.errors import (
 )
 from querybuild.filters import COUNT, FilterReader
 from querybuild.groups import GROUPING, Parameter, parse_groups
-from querybuild.query import FilterNode, IncludeChoice, Limits, Near, OnConflict, Page, Query, Search, SortKey
+from querybuild.query import FilterNode, IncludeChoice, Limits, Near, OnConflict, Page, Query, ReadForm, Search, SortKey
 
 ON_CONFLICT = "onConflict"
 INCLUDE_FILTER, INCLUDE_SORT, INCLUDE_PAGE = CHOICES = ("includeFilter", "includeSort", "includePage")
@@ -34,7 +36,14 @@ INCLUDE_FILTER, INCLUDE_SORT, INCLUDE_PAGE = CHOICES = ("includeFilter", "includ
 
 SEARCH_TEXT, NEAR_TO = "searchText", "nearTo"
 
-FAMILIES = ("filter", SEARCH_TEXT, NEAR_TO, "sort", "page", "include", *CHOICES, "fields", *GROUPING, ON_CONFLICT)
+ANSWER_AS = "answerAs"
+ANSWERS = ("json", "csv", "ndjson")
+"""The parameter that chooses the media type of an answer, and its values."""
+
+FAMILIES = (
+    *("filter", SEARCH_TEXT, NEAR_TO, "sort", "page", "include", *CHOICES, "fields", *GROUPING),
+    *(ON_CONFLICT, ANSWER_AS),
+)
 _BY_SMALL_LETTERS = {family.lower(): family for family in FAMILIES}
 PAGE_KEYS = ("size", "number", "limit", "offset", "after", "before", "total")
 INCLUDED_PAGE_KEYS, INCLUDED_TOTALS = ("size", "total"), ("exact", "none")
@@ -96,13 +105,21 @@ def is_ignored(name: str) -> bool:
     return family.lower() not in _BY_SMALL_LETTERS and _RESERVED.fullmatch(name) is None
 
 
-def parse(pairs: tuple[tuple[str, str], ...], accepts: frozenset[str], limits: Limits, errors: list[ApiError]) -> Query:
-    """Parse the query of a route that accepts these families. Appends to errors.
+def parse(
+    pairs: tuple[tuple[str, str], ...],
+    accepts: frozenset[str],
+    limits: Limits,
+    errors: list[ApiError],
+    form: ReadForm = "document",
+) -> Query:
+    """Parse the query of a route that accepts these families. form: of the answer. Appends to errors.
 
     These are errors: a known parameter that the route does not accept, any other name of only a-z, and a known
     parameter in another spelling, such as `Sort`. Other names are ignored.
     """
     families: dict[str, list[tuple[str, tuple[str, ...], str]]] = {family: [] for family in FAMILIES}
+    if form == "rows":
+        limits = msgspec.structs.replace(limits, total="none")
     for name, value in pairs:
         if is_ignored(name):
             continue
@@ -122,24 +139,47 @@ def parse(pairs: tuple[tuple[str, str], ...], accepts: frozenset[str], limits: L
             families[family].append((name, tuple(_BRACKETS.findall(bracketed["keys"])), value))
     # Its value is read with the document (`parse_on_conflict`).
     _single(families[ON_CONFLICT], ParameterError, errors)
+    _check_answer(families[ANSWER_AS], errors)
     reader = FilterReader(limits, errors)
     query = Query(
         filter=tuple([one for sent in families["filter"] for one in _filter(sent, reader)]),
         search=_search(_single(families[SEARCH_TEXT], ParameterError, errors), reader),
         near=_near(families[NEAR_TO], reader),
         sort=_sort(_single(families["sort"], SortError, errors), errors),
-        page=_page(families["page"], limits, errors),
+        page=_page(families["page"], limits, errors, has_all=form == "rows" and not families[NEAR_TO]),
         include=_include(_single(families["include"], IncludeError, errors), errors),
         fields=_fields(families["fields"], errors),
         groups=parse_groups(families, reader),
         choices=_choices(families, reader),
+        form=form,
     )
+    if form == "rows":
+        errors.extend(_beside_rows(families))
+        query = msgspec.structs.replace(query, groups=None)
     if query.near is not None:
         errors.extend(_beside_near(families, query.page))
     if query.groups is not None:
         errors.extend(_beside_groups(families))
         errors.extend(_page_of_groups_faults(query.page, limits))
     return query
+
+
+def _check_answer(parameters: Parameters, errors: list[ApiError]) -> None:
+    """The server has chosen the media type already, by a value that is one of these."""
+    value = _single(parameters, ParameterError, errors)
+    if value is not None and value not in ANSWERS:
+        detail = f"Expected {', '.join(ANSWERS)}, not {quoted(value)}.{nearest(value, ANSWERS)}"
+        errors.append(ParameterError(detail, parameter=ANSWER_AS))
+
+
+def _beside_rows(families: dict[str, Parameters]) -> Iterator[ApiError]:
+    """Yield errors for parameters whose answer has more than a line for each resource."""
+    for family in ("include", *CHOICES, *GROUPING):
+        for name, _, _ in families[family]:
+            yield ParameterError(f"Only JSON:API has {quoted(family)}: CSV and NDJSON have resources.", parameter=name)
+    for name, keys, _ in families["page"]:
+        if keys == ("total",):
+            yield PageError("Only JSON:API has a total: CSV and NDJSON have resources.", parameter=name)
 
 
 MAX_NEAREST = 1000
@@ -347,7 +387,12 @@ def _fields(parameters: Parameters, errors: list[ApiError]) -> dict[str, tuple[s
     return fields
 
 
-def _page(parameters: Parameters, limits: Limits, errors: list[ApiError]) -> Page:
+def _page(parameters: Parameters, limits: Limits, errors: list[ApiError], *, has_all: bool = False) -> Page:
+    """Parse the page. has_all: whether there are all resources if no page is asked for."""
+    if has_all and not parameters:
+        if limits.unpaginated == "off":
+            errors.append(PageError("This server only answers with pages: send page[size].", parameter="page[size]"))
+        return Page(family="number", size=0, offset=0, total="none")
     given = {key: value for key, (_, value) in _page_keys(parameters, PAGE_KEYS, "page", errors).items()}
     by_cursor = [key for key in ("after", "before") if key in given]
     by_number = [key for key in ("number", "size") if key in given and not (by_cursor and key == "size")]

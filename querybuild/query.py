@@ -183,9 +183,14 @@ class Near(msgspec.Struct, frozen=True):
     parameter: str
 
 
+ReadForm = Literal["document", "rows"]
+"""The form of the answer to a read. document: that of JSON:API. rows: only the rows of a list, a line for each."""
+
+
 class Query(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed query string. include: None if the parameter is absent. fields: type -> names, as sent. choices: one for
-    each include path, in the order in which they were sent. groups: None for the resources themselves."""
+    each include path, in the order in which they were sent. groups: None for the resources themselves. form: of the
+    answer."""
 
     filter: tuple[FilterNode, ...]
     sort: tuple[SortKey, ...]
@@ -196,6 +201,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     groups: GroupQuery | None = None
     search: Search | None = None
     near: Near | None = None
+    form: ReadForm = "document"
 
 
 class Lid(msgspec.Struct, frozen=True):

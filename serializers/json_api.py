@@ -15,7 +15,7 @@ from querybuild.planning.plan import Node, ReadPlan
 from querybuild.planning.rows import Row, key_position, nodes
 from serializers.compound import Level, identifier_encoder, is_shown_apart
 from serializers.objects import JSONAPI, Meta
-from serializers.representation import Representation
+from serializers.representation import Representation, Style
 from serializers.resource_objects import ResourceEncoder
 
 MEDIA_TYPE = "application/vnd.api+json"
@@ -34,15 +34,15 @@ def encode_identifier_document(resource: Resource, row_id: Any) -> bytes:
 
 
 class JsonApiEncoder:
-    """Writes the documents of one plan. base_url: what links begin with."""
+    """Writes the documents of one plan."""
 
     comma, nothing, shows_included = b",", b"null", True
 
-    def __init__(self, plan: ReadPlan, base_url: str) -> None:
+    def __init__(self, plan: ReadPlan, style: Style) -> None:
         self.head = HEAD + (b"[" if plan.is_collection else b"")
         self.between = (b"]" if plan.is_collection else b"") + (b',"included":[' if plan.has_included else b"")
         self._after_last = b"]" if plan.has_included else b""
-        self._node, self._base_url = plan.node, base_url
+        self._node, self._base_url = plan.node, style.base_url
         self._has_distance = plan.rows.nearest is not None
         self._encoders: dict[tuple[Resource, tuple[str, ...], bool], ResourceEncoder] = {}
         self._identifier = identifier_encoder(plan.node.resource) if plan.is_linkage else None

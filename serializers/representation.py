@@ -15,6 +15,7 @@ import msgspec
 
 from querybuild.planning.plan import ReadPlan
 from querybuild.planning.rows import Row
+from querybuild.query import ReadForm
 from serializers.compound import Level
 from serializers.objects import Meta
 
@@ -48,8 +49,17 @@ class Encoder(Protocol):
         """Return the whole document of one resource, if its row is all that the document shows. Otherwise None."""
 
 
-class Representation(msgspec.Struct, frozen=True, eq=False):
-    """A representation of the documents of reads. make: makes the encoder of a plan; the second argument is the URL
-    that links begin with."""
+class Style(msgspec.Struct, frozen=True):
+    """How a server writes its documents. base_url: what links begin with. is_csv_safe: whether texts of CSV are made
+    harmless that a program for spreadsheets would take for formulas."""
 
-    make: Callable[[ReadPlan, str], Encoder]
+    base_url: str
+    is_csv_safe: bool = True
+
+
+class Representation(msgspec.Struct, frozen=True, eq=False):
+    """A representation of the documents of reads. make: makes the encoder of a plan. form: what the reads are planned
+    for."""
+
+    make: Callable[[ReadPlan, Style], Encoder]
+    form: ReadForm = "document"

@@ -19,6 +19,7 @@ from querybuild.planning.context import Context, View
 from querybuild.planning.rules import read_rules
 from querybuild.principal import ANONYMOUS, Principal
 from querybuild.query import Limits
+from serializers.representation import Style
 from server.authentication.authenticator import Authenticate, Authenticator
 from server.authentication.well_known import resource_metadata
 from server.http.headers import private_directives
@@ -78,7 +79,7 @@ class Engine:
         bounds = (settings.statement_cache_entries, settings.statement_cache_bytes // CACHES)
         make_cache: Callable[[], BoundedCache[Any]] = lambda: BoundedCache(*bounds)  # noqa: E731
         self.statements = Statements(make_cache)
-        self.encoders = Encoders(self.base_url, make_cache)
+        self.encoders = Encoders(Style(self.base_url, settings.csv_safe), make_cache)
         made = self.statements, self.encoders, make_cache
         filter_seconds = settings.filter_timeout_seconds
         self.reads = Reads(self.limits, self.view, schema.unenforced_keys, filter_seconds, *made)

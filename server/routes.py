@@ -20,9 +20,9 @@ from querybuild.declarations.function import Function
 from querybuild.declarations.resource import Relationship, Resource
 from querybuild.errors import nearest, quoted
 from querybuild.groups import GROUPING
-from querybuild.parse import CHOICES, NEAR_TO, ON_CONFLICT, SEARCH_TEXT
+from querybuild.parse import ANSWER_AS, CHOICES, NEAR_TO, ON_CONFLICT, SEARCH_TEXT
 from server.errors import RouteNotFound
-from server.http.negotiation import ANY, ATOMIC_OPERATIONS, FORM, JSON_API, MediaType
+from server.http.negotiation import ANY, ATOMIC_OPERATIONS, FORM, JSON_API, LISTS, MediaType
 from server.http.target import ASTERISK
 from server.settings import Settings
 
@@ -32,7 +32,7 @@ ON_ONE = frozenset({"include", *CHOICES, "fields"})
 ON_CREATE = ON_ONE | {ON_CONFLICT}
 ON_WRITTEN_LINKAGE = ON_ONE | {"page"}
 ON_LINKAGE = ON_ONE | {"filter", "sort", "page"}
-ON_MANY = ON_LINKAGE | {SEARCH_TEXT, NEAR_TO, *GROUPING}
+ON_MANY = ON_LINKAGE | {SEARCH_TEXT, NEAR_TO, *GROUPING, ANSWER_AS}
 OF_VERSION = frozenset({"If-Match"})
 MAY_EXIST = frozenset({"If-None-Match"})
 
@@ -103,7 +103,7 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
     Shape.DOCS_FILE: (Method("GET", answers=(ANY,)),),
     Shape.PROTECTED_RESOURCE: (Method("GET", answers=(ANY,)),),
     Shape.COLLECTION: (
-        Method("GET", ON_MANY, needs="list"),
+        Method("GET", ON_MANY, answers=LISTS, needs="list"),
         Method("POST", ON_CREATE, JSON_API, writes=("create",), preconditions=MAY_EXIST),
     ),
     Shape.RESOURCE: (
@@ -112,7 +112,7 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
         Method("DELETE", writes=("delete",), preconditions=OF_VERSION),
     ),
     Shape.RELATED: (
-        Method("GET", ON_MANY, needs="read", is_to_many=True),
+        Method("GET", ON_MANY, answers=LISTS, needs="read", is_to_many=True),
         Method("GET", ON_ONE, needs="read", is_to_many=False),
         Method("POST", ON_ONE, JSON_API, is_to_many=True, writes=("add", "create"), preconditions=MAY_EXIST),
         Method("PATCH", ON_ONE, JSON_API, is_to_many=False, writes=("update",), preconditions=OF_VERSION),
@@ -128,7 +128,7 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
     ),
     Shape.OPERATIONS: (Method("POST", body=ATOMIC_OPERATIONS, answers=(ATOMIC_OPERATIONS,)),),
     Shape.FUNCTION: (
-        Method("GET", ON_MANY, needs="GET", is_to_many=True),
+        Method("GET", ON_MANY, answers=LISTS, needs="GET", is_to_many=True),
         Method("GET", needs="GET", is_to_many=False),
         Method("POST", ON_LINKAGE, JSON_API, needs="POST", is_to_many=True),
         Method("POST", body=JSON_API, needs="POST", is_to_many=False),
@@ -172,7 +172,8 @@ def methods_of(shape: Shape, declared: frozenset[str] = frozenset(), is_to_many:
     if "GET" in methods:
         methods["HEAD"] = methods["GET"]
         if shape in QUERIED:
-            methods[QUERY] = msgspec.structs.replace(methods["GET"], name=QUERY, body=FORM)
+            get = methods["GET"]
+            methods[QUERY] = msgspec.structs.replace(get, name=QUERY, body=FORM, accepts=get.accepts - {ANSWER_AS})
     return methods | {"OPTIONS": OPTIONS}
 
 

@@ -24,6 +24,7 @@ from serializers.decode import decode_linkage_document, decode_resource_document
 from serializers.encode import DocumentEncoder
 from serializers.json_api import JsonApiEncoder
 from serializers.objects import Meta
+from serializers.representation import Style
 from tests.catalog import CATALOG
 
 LIMITS = Limits(
@@ -147,7 +148,8 @@ Rows = list[list[tuple[Any, ...]]]
 def encoded(planned: PlannedRead, rows: Rows, base_url: str = "", meta: Meta | None = None) -> bytes:
     """Encode the document of a plan whose nodes have these rows (in pre-order). A row is a tuple in the plan's order:
     id, attributes, keys, and at the end the parent's id if the key is not in the parent's row."""
-    return DocumentEncoder(planned.plan, JsonApiEncoder(planned.plan, base_url)).encode(rows, {"self": "/x"}, meta)
+    encoder = JsonApiEncoder(planned.plan, Style(base_url))
+    return DocumentEncoder(planned.plan, encoder).encode(rows, {"self": "/x"}, meta)
 
 
 def document(planned: PlannedRead, rows: Rows, base_url: str = "") -> Any:

@@ -191,6 +191,7 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     usual_limit: the value of the slot for LIMIT, if the page has the default size.
     counted_by: rows whose keys are counted instead of the primary rows.
     first_rows: how many rows of a list without pages are read first. If there are that many, the list is streamed.
+    columns: the fields of each line, in their order, if the answer has rows instead of a document.
     """
 
     node: Node
@@ -203,6 +204,7 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     usual_limit: int | None = None
     counted_by: Exists | None = None
     first_rows: int | None = None
+    columns: tuple[str, ...] = ()
 
     @property
     def rows(self) -> Rows:

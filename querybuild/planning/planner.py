@@ -253,6 +253,7 @@ class _ReadPlanner:
             has_far_offset=rows.offset is not None and page.offset >= FAR_OFFSET,
             usual_limit=pages.rows_read if page.size == self.limits.page_size else None,
             counted_by=counted_by(rows, references),
+            columns=self._columns(query, resource),
         )
         if not page.size and can_be_streamed(plan):
             plan = msgspec.structs.replace(plan, first_rows=self._first_rows())
@@ -357,8 +358,19 @@ class _ReadPlanner:
     ) -> Node:
         """Return the node of the primary rows. Linkage without included resources only has ids."""
         is_single = shows_resources is None and is_single
-        node = self.root(query, rows, (), is_joining=is_joining, is_single=is_single)
+        shown = self._columns(query, rows.resource)
+        node = self.root(query, rows, shown, is_joining=is_joining, is_single=is_single)
         return node_of(rows) if shows_resources is False else node
+
+    def _columns(self, query: Query, resource: Resource) -> tuple[str, ...]:
+        """Return the fields of each line of an answer with rows, as declared or as `fields` orders them. A to-many has
+        no column."""
+        if query.form == "document":
+            return ()
+        known = [one.name for one in resource.readable_attributes]
+        known += [one.name for one in resource.relationships if not one.is_to_many]
+        sent = query.fields.get(resource.type)
+        return tuple(known if sent is None else [name for name in dict.fromkeys(sent) if name in known])
 
     def root(
         self, query: Query, rows: Rows, written: tuple[str, ...], *, is_joining: bool, is_single: bool = False

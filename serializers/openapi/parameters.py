@@ -12,6 +12,8 @@ from querybuild.declarations.types import JSONB
 from querybuild.declarations.values import WITHOUT_NUL, JsonSchema
 from querybuild.groups import AGGREGATE_AS, GROUP_BY, GROUP_FILTER, GROUPING, TIME_ZONE
 from querybuild.parse import (
+    ANSWER_AS,
+    ANSWERS,
     CHOICES,
     FAMILIES,
     INCLUDE_FILTER,
@@ -79,7 +81,7 @@ IN_HEADER: Schemas = {
 
 def parameters(api: Api) -> Schemas:
     """Return the components of the parameters that several routes have."""
-    found = {"page": _page(api), "fields": _fields(api.catalog), **_GROUPS, **IN_HEADER}
+    found = {"page": _page(api), "fields": _fields(api.catalog), ANSWER_AS: _ANSWER, **_GROUPS, **IN_HEADER}
     if any(one.searchable for resource in api.catalog for one in resource.attributes):
         found[SEARCH_TEXT] = _SEARCH
     if any(api.has_distances(resource) for resource in api.catalog):
@@ -125,7 +127,7 @@ def parameter_refs(
         if family in CHOICES and (linkage is not None or not _may_choose(shown, api)):
             # The paths of linkage begin with its own relationship.
             continue
-        if family in ("page", "fields", SEARCH_TEXT, NEAR_TO, INCLUDE_SORT, INCLUDE_PAGE, *GROUPING):
+        if family in ("page", "fields", SEARCH_TEXT, NEAR_TO, INCLUDE_SORT, INCLUDE_PAGE, *GROUPING, ANSWER_AS):
             yield ref(family, "parameters")
         elif family == "include" and linkage is not None:
             yield ref(component(linkage.name, "linkage"), "parameters")
@@ -293,6 +295,13 @@ _SEARCH = _query(
     'Words that resources have. The best are first. `"..."` is a phrase, `or` one of both, `-` without the word.',
     {"type": "string", "maxLength": MAX_SEARCH, "pattern": WITHOUT_NUL},
     example="boat -fog",
+)
+
+_ANSWER = _query(
+    ANSWER_AS,
+    "The media type of the answer, instead of Accept: a document of JSON:API, or one line for each resource.",
+    {"type": "string", "enum": list(ANSWERS)},
+    example="json",
 )
 
 _CALLS = r"^(count[(](distinct )?[^()]*|(sum|avg|min|max)[(][^()]+)[)]$"

@@ -21,6 +21,7 @@ from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Relationship, Resource
 from querybuild.declarations.values import ValueFault
 from querybuild.errors import SHOWN_CHARACTERS, ApiError, quoted, release_frames, resource_not_found
+from querybuild.parse import ANSWER_AS
 from querybuild.planning.context import Context
 from querybuild.principal import Principal
 from serializers.json_api import MEDIA_TYPE
@@ -32,7 +33,7 @@ from server.handlers.sender import Sender
 from server.handlers.write_checks import check_query, check_write, max_body
 from server.http import compression
 from server.http.headers import Headers
-from server.http.negotiation import JSON_API, accepted_type
+from server.http.negotiation import JSON_API, preferred_type
 from server.http.request import Request
 from server.http.target import is_too_long
 from server.http.transport.answering import http_date
@@ -162,9 +163,9 @@ class Handler(RequestHandler):
         if method is NOT_ALLOWED:
             self.check_method()
         elif method is not OPTIONS:
-            headers = self.request.headers.by_name
-            if "Accept" in headers:
-                self.answer_type = accepted_type(", ".join(headers["Accept"]), method.answers)
+            headers, query = self.request.headers.by_name, self.request.query
+            if "Accept" in headers or ANSWER_AS in query:
+                self.answer_type = preferred_type(headers.get("Accept"), query, method.answers)
             if method.name in WRITES:
                 self.prepare_write()
             elif method.name == QUERY:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 import msgspec
 from tornado.iostream import StreamClosedError
@@ -38,7 +39,7 @@ from server.handlers.conditional import ends_with_tag
 from server.handlers.pipeline import run_stages
 from server.handlers.received_body import exchange_of
 from server.http import compression
-from server.http.negotiation import JSON_API, add_vary
+from server.http.negotiation import JSON_API, add_vary, asked_type
 from server.http.preferences import COST, PREFER, PREFERENCE_APPLIED, wants_cost
 from server.limits.running import ClientGone
 from server.observing.logs import one_line
@@ -86,6 +87,8 @@ class ReadingHandler(Handler):
         """Answer a GET with a document or a stream. links: as for `Reading`."""
         if self.context.access.refused:
             self.engine.reads.check(shape, self.context)
+        if (form := self.answer_type.representation.form) != shape.form:
+            shape = msgspec.structs.replace(shape, form=form)
         await run_stages(
             self,
             lambda _: None if shape.kind == "collection" else self.path_id(shape.resource),
@@ -159,10 +162,18 @@ class ReadingHandler(Handler):
         """Set the headers that say how the document is represented, and for whom it may be kept."""
         self.tell_caches()
         if self.answer_type is not JSON_API:
-            self.set_header("Content-Type", self.answer_type.name)
+            self._tell_of_lines()
         if self._shows_cost():
             add_vary(self._headers, PREFER)
             self.set_header(PREFERENCE_APPLIED, COST)
+
+    def _tell_of_lines(self) -> None:
+        """Set the media type of an answer with lines, and the name of its file if a link has asked for it."""
+        self.set_header("Content-Type", self.answer_type.content_type or self.answer_type.name)
+        if asked_type(self.request.query, self.method.answers) is not None:
+            name = unquote(self.self_path()).rpartition("/")[2]
+            safe = "".join([one if one.isascii() and (one.isalnum() or one in "-_.") else "_" for one in name])
+            self.set_header("Content-Disposition", f'attachment; filename="{safe}.{self.answer_type.ending}"')
 
     async def _long_pace(self) -> Pace:
         """Return how long the steps of a long answer may take. If other requests have short answers, those that have

@@ -6,14 +6,16 @@ Sources: JSON:API 1.1 "Content Negotiation"; RFC 9110, sections 8.3 and 12.5.1.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import msgspec
 from tornado.httputil import HTTPHeaders
 
+from querybuild.parse import ANSWER_AS, ANSWERS
 from serializers import json_api
 from serializers.json_api import MEDIA_TYPE
+from serializers.lines import csv_lines, ndjson
 from serializers.representation import Representation
 from server.errors import NotAcceptable, UnsupportedMediaType
 
@@ -32,15 +34,34 @@ Parameters = dict[str, str]
 
 class MediaType(msgspec.Struct, frozen=True, eq=False):
     """A media type of bodies and answers. extensions: the URIs that it may have as `ext`. representation: of the
-    documents of reads."""
+    documents of reads. content_type: the header of answers, if it is not the name. ending: of the name of a file.
+    aliases: other names that Accept may use. is_only_named: whether `*/*` does not mean it."""
 
     name: str
     extensions: frozenset[str] = frozenset()
     representation: Representation = json_api.JSON_API
+    content_type: str = ""
+    ending: str = ""
+    aliases: tuple[str, ...] = ()
+    is_only_named: bool = False
 
 
-JSON_API = MediaType(MEDIA_TYPE)
+JSON_API = MediaType(MEDIA_TYPE, aliases=("application/json",))
 ATOMIC_OPERATIONS = MediaType(MEDIA_TYPE, frozenset({ATOMIC}))
+CSV = MediaType(
+    csv_lines.MEDIA_TYPE,
+    representation=csv_lines.CSV,
+    content_type=f"{csv_lines.MEDIA_TYPE}; charset=utf-8; header=present",
+    ending="csv",
+    is_only_named=True,
+)
+NDJSON = MediaType(ndjson.MEDIA_TYPE, representation=ndjson.NDJSON, ending="ndjson", is_only_named=True)
+LISTS = (JSON_API, CSV, NDJSON)
+"""The media types of lists."""
+
+_BY_ANSWER = dict(zip(ANSWERS, LISTS, strict=True))
+_ASKED = re.compile(rf"(?:^|&){ANSWER_AS}=([a-z]+)(?:&|$)")
+
 ANY = MediaType("*/*")
 
 CACHED_HEADERS = 16
@@ -73,24 +94,47 @@ def check_content_type(value: str | None, accepted: MediaType) -> frozenset[str]
     return frozenset(parameters.get("ext", "").split())
 
 
+def preferred_type(accept: Sequence[str] | None, query: str, answers: tuple[MediaType, ...]) -> MediaType:
+    """Return the media type of an answer, out of those of a route. accept: the values of the header, None without it.
+    `answerAs` in the query comes first. Raises NotAcceptable as `accepted_type` does."""
+    asked = asked_type(query, answers) if ANSWER_AS in query else None
+    return asked or (answers[0] if accept is None else accepted_type(", ".join(accept), answers))
+
+
 @lru_cache(maxsize=CACHED_HEADERS)
 def accepted_type(value: str, answers: tuple[MediaType, ...]) -> MediaType:
     """Return which of the media types of a route Accept prefers: the first one, if none is accepted or several are
-    equal. Raises NotAcceptable if Accept lists the JSON:API media type only with parameters that this route does not
-    support."""
-    _check_parameters(value, answers)
-    if len(answers) == 1:
-        return answers[0]
-    elements = [_parsed(element) for element in _ELEMENT.findall(value)]
-    return max(answers, key=lambda one: _weight(one.name.partition(";")[0], elements))
+    equal. Raises NotAcceptable if this is that of JSON:API, and Accept lists it only with parameters that this route
+    does not support."""
+    found = answers[0]
+    if len(answers) > 1:
+        elements = [_parsed(element) for element in _ELEMENT.findall(value)]
+        found = max(answers, key=lambda one: _weight(one, elements))
+    if not found.is_only_named:
+        _check_parameters(value, answers)
+    return found
 
 
-def _weight(name: str, elements: list[tuple[str, Parameters]]) -> float:
-    """Return the weight of a media type, by the element of Accept that is most specific. 0 if there is none."""
-    for wanted in (name, f"{name.partition('/')[0]}/*", "*/*"):
-        for media_type, parameters in elements:
-            if media_type == wanted:
-                return _number(parameters.get("q", "1"))
+def asked_type(query: str, answers: tuple[MediaType, ...]) -> MediaType | None:
+    """Return the media type that the parameter `answerAs` asks for. None without it, and if this route does not have
+    it.
+
+    >>> asked_type("sort=age&answerAs=csv", LISTS).name
+    'text/csv'
+    """
+    found = _ASKED.search(query)
+    wanted = None if found is None else _BY_ANSWER.get(found[1])
+    return wanted if wanted in answers else None
+
+
+def _weight(one: MediaType, elements: list[tuple[str, Parameters]]) -> float:
+    """Return the weight of a media type, by the elements of Accept that are most specific. 0 if there is none."""
+    name = one.name.partition(";")[0]
+    general = () if one.is_only_named else ((f"{name.partition('/')[0]}/*",), ("*/*",))
+    for wanted in ((name, *one.aliases), *general):
+        weights = [_number(parameters.get("q", "1")) for media_type, parameters in elements if media_type in wanted]
+        if weights:
+            return max(weights)
     return 0.0
 
 

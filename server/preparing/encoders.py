@@ -18,7 +18,7 @@ from querybuild.sql.stream import StreamStatements
 from querybuild.sql.terms import reads_other_rows
 from serializers.encode import DocumentEncoder
 from serializers.json_api import JSON_API
-from serializers.representation import Representation
+from serializers.representation import Representation, Style
 from serializers.resource_objects import ResourceEncoder
 from serializers.streams import StreamEncoder
 from server.preparing.statements import ENTRY_BYTES
@@ -52,16 +52,16 @@ class ObjectEncoding(msgspec.Struct, frozen=True, eq=False):
 class DocumentEncoders:
     """The encoders of the documents of one plan, by their representations."""
 
-    def __init__(self, plan: ReadPlan, base_url: str) -> None:
+    def __init__(self, plan: ReadPlan, style: Style) -> None:
         self._plan = plan
-        self._base_url = base_url
+        self._style = style
         self._made: dict[Representation, DocumentEncoder] = {}
 
     def of(self, representation: Representation) -> DocumentEncoder:
         """Return the encoder of a representation."""
         found = self._made.get(representation)
         if found is None:
-            found = DocumentEncoder(self._plan, representation.make(self._plan, self._base_url))
+            found = DocumentEncoder(self._plan, representation.make(self._plan, self._style))
             self._made[representation] = found
         return found
 
@@ -74,16 +74,16 @@ class EncoderCaches(msgspec.Struct, frozen=True, eq=False):
 
 
 class Encoders:
-    """The encoders of one engine. base_url: what the links in documents begin with."""
+    """The encoders of one engine. style: how they write."""
 
-    def __init__(self, base_url: str, make_cache: Callable[[], BoundedCache[Any]]) -> None:
+    def __init__(self, style: Style, make_cache: Callable[[], BoundedCache[Any]]) -> None:
         self.caches = EncoderCaches(*[make_cache() for _ in EncoderCaches.__struct_fields__])
-        self._base_url = base_url
+        self._style = style
         self._objects: BoundedCache[ObjectEncoding] = make_cache()
 
     def of_documents(self, plan: ReadPlan) -> DocumentEncoders:
         """Return the encoders of the documents of a read."""
-        make = lambda: DocumentEncoders(plan, self._base_url)  # noqa: E731
+        make = lambda: DocumentEncoders(plan, self._style)  # noqa: E731
         return self.caches.document_encoders.get_or_make(plan, make, lambda _: ENTRY_BYTES)
 
     def of_stream(
@@ -91,7 +91,7 @@ class Encoders:
     ) -> StreamEncoder:
         """Return the encoder of the streamed documents of a read. statements: those of the stream."""
         nodes = [part.node for part in statements.parts]
-        make = lambda: StreamEncoder(representation.make(plan, self._base_url), nodes)  # noqa: E731
+        make = lambda: StreamEncoder(representation.make(plan, self._style), nodes)  # noqa: E731
         return self.caches.stream_encoders.get_or_make((plan, representation), make, lambda _: ENTRY_BYTES)
 
     def of_objects(self, resource: Resource, *, has_versions: bool = True) -> ObjectEncoding:
@@ -104,5 +104,5 @@ class Encoders:
 
     def _make_objects(self, resource: Resource, version: RowVersion | None) -> ObjectEncoding:
         node = node_of(open_rows(resource, FIRST_ALIAS, Context()), resource.readable_attributes, version=version)
-        encoder = ResourceEncoder(node, (), self._base_url, has_link=False, has_version=version is not None)
+        encoder = ResourceEncoder(node, (), self._style.base_url, has_link=False, has_version=version is not None)
         return ObjectEncoding(node, encoder, not reads_other_rows(node))

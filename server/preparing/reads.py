@@ -28,7 +28,7 @@ from querybuild.planning.reads.costs import check_cost, costs_of
 from querybuild.planning.reads.read_forms import SplitQuery, fill, form_of, split_values
 from querybuild.planning.row_plan import RelatedScope, Rows
 from querybuild.planning.rows import nodes
-from querybuild.query import Limits, Page, Query
+from querybuild.query import Limits, Page, Query, ReadForm
 from querybuild.shortcuts import Knows
 from querybuild.sql.clauses import decides_again
 from querybuild.sql.select import ReadStatements
@@ -75,7 +75,7 @@ ReadKind = Literal["collection", "resource", "related", "linkage"]
 class ReadShape(msgspec.Struct, frozen=True):
     """What a route reads. resource: that of the path. written: the relationships whose linkage the answer to a write
     shows. accepts: the parameter families of the route. call: that of a function, if it reads what the function
-    returns. has_versions: whether it reads the versions of rows that have some."""
+    returns. has_versions: whether it reads the versions of rows that have some. form: of the answer."""
 
     kind: ReadKind
     resource: Resource
@@ -84,6 +84,7 @@ class ReadShape(msgspec.Struct, frozen=True):
     accepts: frozenset[str] = NO_PARAMETERS
     call: Call | None = None
     has_versions: bool = True
+    form: ReadForm = "document"
 
 
 class PreparedRead(msgspec.Struct, frozen=True, eq=False):
@@ -176,7 +177,7 @@ class Reads:
             )
         errors = Errors()
         pairs = split_pairs(query_string, errors)
-        query = parse(pairs, shape.accepts, self._limits, errors)
+        query = parse(pairs, shape.accepts, self._limits, errors, shape.form)
         planned = self._plan(shape, query, context, errors)
         raise_all(errors)
         costs = costs_of(query, planned.plan, self._limits)

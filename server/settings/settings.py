@@ -224,6 +224,11 @@ class Settings(RetrySettings, frozen=True, kw_only=True):
         Positive, Meta(description="The largest includePage[path][size]: related resources of each resource."), LISTS
     ] = 1000
     max_groups: Annotated[Positive, Meta(description="The most groups of a page of groups."), LISTS] = 1000
+    csv_safe: Annotated[
+        bool,
+        Meta(description="Write a ' before texts of CSV that a program for spreadsheets would take for formulas."),
+        LISTS,
+    ] = True
     max_streams: Annotated[
         Positive | None,
         Meta(

@@ -74,7 +74,7 @@ DECLARATIONS = "docs/resources.md"
 
 _BLOCK = re.compile(r"^```(?P<language>\w+)(?P<words>[^\n]*)\n(?P<text>.*?)\n```$", re.MULTILINE | re.DOTALL)
 _EXAMPLE = re.compile(
-    r"^```http(?P<settings>[^\n]*)\n(?P<request>[^`]*?)\n```\n\n```json(?P<status>[^\n]*)\n(?P<answer>.*?)\n```$"
+    r"^```http(?P<settings>[^\n]*)\n(?P<request>[^`]*?)\n```\n\n```(?P<language>json|csv)(?P<status>[^\n]*)\n(?P<answer>.*?)\n```$"
     r"|^```console\n\$ (?P<curl>(?:[^\n]*\\\n)*[^\n]*)\n(?P<shown>[{].*?)\n```$",
     re.MULTILINE | re.DOTALL,
 )
@@ -145,12 +145,20 @@ def is_true(found: re.Match[str], ask: Ask) -> bool:
     answer = answer_of(found, ask)
     if found["curl"]:
         return bool(answer.document == json.loads(found["shown"]))
+    if found["language"] == "csv":
+        return lines_of(answer) == found["answer"]
     return (answer.status, answer.document) == (int(found["status"] or 200), json.loads(found["answer"]))
+
+
+def lines_of(answer: Answer) -> str:
+    return answer.body.decode().replace("\r\n", "\n").rstrip("\n")
 
 
 def written(found: re.Match[str], ask: Ask) -> str:
     """Return the example with the answer of the server."""
     answer = answer_of(found, ask)
+    if found["language"] == "csv":
+        return f"```http{found['settings']}\n{found['request']}\n```\n\n```csv\n{lines_of(answer)}\n```"
     shown = laid_out(answer.document)
     if found["curl"]:
         return f"```console\n$ {found['curl']}\n{shown}\n```"

@@ -15,6 +15,7 @@ from querybuild.sql.select import compile_read
 from querybuild.sql.writes.modify import compile_write
 from serializers.encode import DocumentEncoder
 from serializers.json_api import JsonApiEncoder
+from serializers.representation import Style
 from tests.catalog import SAMPLE, SAMPLE_TYPE
 from tests.planning import create, read_resource
 
@@ -79,7 +80,7 @@ async def round_trip(connection: Any, attributes: Case) -> Case:
     assert insert is not None
     returned = await connection.fetch(insert.sql, *[written.values[slot.index] for slot in insert.slots])
     rows = await connection.fetch(compile_read(plan).primary.sql, returned[0][0])
-    encoder = DocumentEncoder(plan, JsonApiEncoder(plan, ""))
+    encoder = DocumentEncoder(plan, JsonApiEncoder(plan, Style("")))
     assert encoder.encode([returned], {}) == encoder.encode([rows], {})
     document = json.loads(encoder.encode([rows], {}), parse_float=Decimal)
     found: Case = document["data"]["attributes"]
@@ -189,7 +190,7 @@ async def test_rows_of_other_writers(connection: Any) -> None:
         insert = f"INSERT INTO corner.samples ({column}) VALUES ({value}) RETURNING id"
         row_id = await connection.fetchval(insert)
         rows = await connection.fetch(sql, row_id)
-        document = json.loads(DocumentEncoder(plan, JsonApiEncoder(plan, "")).encode([rows], {}))
+        document = json.loads(DocumentEncoder(plan, JsonApiEncoder(plan, Style(""))).encode([rows], {}))
         found.append((column, value, document["data"]["attributes"][column]))
     assert found == ROWS
 
@@ -204,5 +205,6 @@ async def test_infinite_intervals(connection: Any) -> None:
     for value in ("infinity", "-infinity"):
         row_id = await connection.fetchval(f"{insert} RETURNING id", value)
         rows = await connection.fetch(compile_read(plan).primary.sql, row_id)
-        shown = json.loads(DocumentEncoder(plan, JsonApiEncoder(plan, "")).encode([rows], {}))["data"]["attributes"]
+        document = json.loads(DocumentEncoder(plan, JsonApiEncoder(plan, Style(""))).encode([rows], {}))
+        shown = document["data"]["attributes"]
         assert (shown["span"], shown["spans"]) == (None, [None, "P1D", None])

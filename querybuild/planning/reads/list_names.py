@@ -14,7 +14,7 @@ from querybuild.query import CountFilter, FieldFilter, FilterGroup, FilterNode, 
 from querybuild.shortcuts import Knows
 
 QUERY = Knows(
-    Query, used=("filter", "sort", "groups", "search"), ignored=("page", "include", "fields", "choices", "near")
+    Query, used=("filter", "sort", "groups", "search"), ignored=("page", "include", "fields", "choices", "near", "form")
 )
 """What the name of a list knows of a query. The page is one of the list's, and shows its rows in some way. The nearest
 rows have no cursors."""

@@ -33,7 +33,7 @@ READ = Knows(
     ReadPlan,
     used=(
         *("node", "data", "included", "total", "scope", "has_cursors", "has_far_offset", "usual_limit"),
-        *("counted_by", "first_rows"),
+        *("counted_by", "first_rows", "columns"),
     ),
 )
 PRIMARY = Knows(

@@ -44,6 +44,7 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     groups   used
     search   used
     near     ignored
+    form     ignored
     """,
     ),
     Context: (
@@ -236,6 +237,7 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     usual_limit       used     refused
     counted_by        used     refused
     first_rows        used     refused
+    columns           used     refused
     """,
     ),
 }

@@ -10,6 +10,7 @@ import pytest
 from serializers.encode import DocumentEncoder
 from serializers.json_api import JsonApiEncoder
 from serializers.objects import Meta
+from serializers.representation import Style
 from tests.planning import document, encoded, read_collection, read_resource
 from tests.statements import TOKEN
 
@@ -189,7 +190,7 @@ def test_one_resource_is_written_as_in_a_list(
     type_name: str, fields: str, written: tuple[str, ...], row: tuple[object, ...]
 ) -> None:
     planned = read_resource(type_name, fields, written=written)
-    encoder = DocumentEncoder(planned.plan, JsonApiEncoder(planned.plan, "https://x.org/a%20b"))
+    encoder = DocumentEncoder(planned.plan, JsonApiEncoder(planned.plan, Style("https://x.org/a%20b")))
     rows = [[row], *[[] for _ in written]]
     assert encoder.document(rows, {"self": "/x"}, Meta(count=1)) == encoder.encode(rows, {"self": "/x"}, Meta(count=1))
     assert encoder.document([[], *rows[1:]], {}) == encoder.encode([[], *rows[1:]], {})

@@ -8,7 +8,7 @@ from querybuild.declarations.resource import RELATIONSHIP_METHODS, RESOURCE_METH
 from querybuild.parse import FAMILIES
 from server.handlers import HANDLERS
 from server.handlers.custom import CustomHandler, defined_methods
-from server.http.negotiation import ANY, ATOMIC_OPERATIONS, JSON_API
+from server.http.negotiation import ANY, ATOMIC_OPERATIONS, JSON_API, LISTS
 from server.routes import OPENMETRICS, QUERIED, QUERY, TABLE, TEXT, Shape, methods_of
 
 ALL = RESOURCE_METHODS | RELATIONSHIP_METHODS
@@ -17,7 +17,7 @@ UNREAD = ALL - {"list", "detail", "read"}
 INCLUDES = "include includeFilter includePage includeSort"
 CREATE, ONE, LINKAGE = f"fields {INCLUDES} onConflict", f"fields {INCLUDES}", f"fields {INCLUDES} page"
 LINKAGE_READ = f"fields filter {INCLUDES} page sort"
-MANY = f"aggregateAs fields filter groupBy groupFilter {INCLUDES} nearTo page searchText sort timeZone"
+MANY = f"aggregateAs answerAs fields filter groupBy groupFilter {INCLUDES} nearTo page searchText sort timeZone"
 NAMES = {None: "", JSON_API: "json:api", ATOMIC_OPERATIONS: "atomic", ANY: "any"}
 
 
@@ -73,7 +73,7 @@ def test_methods(shape: Shape, declared: set[str], is_to_many: bool | None, rows
     assert list(methods) == [*names, *reads, "OPTIONS"]
     assert methods.get("HEAD") is methods.get("GET")
     if QUERY in methods:
-        assert methods[QUERY].accepts == methods["GET"].accepts
+        assert methods[QUERY].accepts == methods["GET"].accepts - {"answerAs"}
     assert methods["OPTIONS"].body is None
 
 
@@ -81,6 +81,7 @@ def test_media_types_of_answers() -> None:
     answers = {shape: {one.name for row in rows for one in row.answers} for shape, rows in TABLE.items()}
     others = {Shape.METRICS: {TEXT, OPENMETRICS}, Shape.CUSTOM: {"*/*"}, Shape.PROTECTED_RESOURCE: {"*/*"}}
     others |= {Shape.OPENAPI: {"application/json"}, Shape.DOCS: {"text/html"}, Shape.DOCS_FILE: {"*/*"}}
+    others |= {key: {one.name for one in LISTS} for key in (Shape.COLLECTION, Shape.RELATED, Shape.FUNCTION)}
     assert answers == {shape: others.get(shape, {JSON_API.name}) for shape in Shape}
     extended = {shape for shape, rows in TABLE.items() for row in rows if ATOMIC_OPERATIONS in row.answers}
     assert extended == {Shape.OPERATIONS}

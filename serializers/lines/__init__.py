@@ -1,0 +1,1 @@
+"""Lists as lines: one for each resource, without a document around them."""
