@@ -172,7 +172,7 @@ def _chosen_members(linkage: ChosenLinkage, path: list[bytes] | None, url_id: by
 
 
 def values_of(node: Node) -> Callable[[Sequence[Row]], Iterator[list[Any]]]:
-    """Return a function that yields the shown attribute values of rows, for any encoder."""
+    """Return a function that yields the shown attribute values of rows."""
     values = _values_of(node)
     return values if values is not None else lambda rows: _in_row_order(rows, len(node.attributes))
 
@@ -200,10 +200,15 @@ def _in_row_order(rows: Sequence[Row], count: int) -> Iterator[list[Any]]:
 
 def _in_shown_order(node: Node) -> Callable[[Sequence[Row], int], Iterator[list[Any]]]:
     """The same if some attributes are computed in Python: their values are at the end of the row."""
-    index_of = {attribute: index for index, attribute in enumerate(node.read, 1)}
-    index_of |= {attribute: index - len(node.computed) for index, attribute in enumerate(node.computed)}
-    indexes = [index_of[attribute] for attribute in node.attributes]
+    positions = value_positions(node)
+    indexes = [positions[attribute] for attribute in node.attributes]
     return lambda rows, _: ([row[index] for index in indexes] for row in rows)
+
+
+def value_positions(node: Node) -> dict[Attribute, int]:
+    """Return the position of each attribute in a row. Those computed in Python are at its end."""
+    positions = {attribute: index for index, attribute in enumerate(node.read, 1)}
+    return positions | {attribute: index - len(node.computed) for index, attribute in enumerate(node.computed)}
 
 
 def shown_values(node: Node, row: Row) -> list[Any]:

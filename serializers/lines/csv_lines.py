@@ -7,28 +7,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from itertools import repeat
 from operator import itemgetter
 from typing import Any
 
 from querybuild.declarations.resource import Attribute
-from querybuild.planning.plan import Branch, Node, ReadPlan
+from querybuild.declarations.types import JSON, JSONB
+from querybuild.planning.plan import Branch, ReadPlan
 from querybuild.planning.rows import Row, key_position
 from serializers.compound import Level, has_text_ids
-from serializers.lines.texts import field, fields
+from serializers.lines.texts import as_texts, encode_lines, without_formulas
 from serializers.objects import Meta
 from serializers.representation import Representation, Style
-from serializers.resource_objects import values_of
+from serializers.resource_objects import value_positions
 
 MEDIA_TYPE = "text/csv"
 
-_END = "\r\n"
+_NEVER_FORMULAS = frozenset({"number", "date", "time", "interval", "bool", "uuid"})
+"""The families of types whose values are no texts."""
 
-_NEVER_FORMULAS = frozenset({"number", "date", "time", "interval", "bool", "uuid", "bytea"})
-"""The families of types whose values are no texts, even if they begin like a formula."""
-
-_Column = Callable[[Level, Sequence[Sequence[Any]]], Sequence[str]]
-"""Returns the fields of a column. The second argument: the values of each attribute."""
+_Convert = Callable[[Sequence[Any], Level], Sequence[Any]]
+"""Returns the fields of a column. What comes in: its values, and the level that has them."""
 
 
 class CsvEncoder:
@@ -39,27 +37,42 @@ class CsvEncoder:
 
     def __init__(self, plan: ReadPlan, style: Style) -> None:
         node = plan.node
-        self._values = values_of(node)
-        attributes = {one.name: index for index, one in enumerate(node.attributes)}
-        branches = {one.relationship.name: one for one in node.branches}
-        self._columns = [_of_ids(itemgetter(0), is_safe=style.is_csv_safe and has_text_ids(node.resource))]
-        names = ["id"]
-        for name in plan.columns:
+        known, attributes = value_positions(node), {one.name: one for one in node.attributes}
+        branches = {one.relationship.name: (index, one) for index, one in enumerate(node.branches)}
+        names, positions, texts = ["id"], [0], []
+        self._conversions: list[tuple[int, _Convert]] = []
+        if style.is_csv_safe and has_text_ids(node.resource):
+            self._conversions.append((0, lambda ids, _: without_formulas(ids)))
+        for index, name in enumerate(plan.columns, 1):
             if name in attributes:
+                attribute = attributes[name]
                 names.append(name)
-                self._columns.append(_of_attribute(attributes[name], node.attributes[attributes[name]], style))
+                positions.append(known[attribute])
+                is_text = attribute.type.family not in _NEVER_FORMULAS or attribute.compute is not None
+                convert = _conversion(attribute)
             else:
+                which, branch = branches[name]
                 names.append(f"{name}.id")
-                self._columns.append(_of_to_one(node, branches[name], style))
-        self.head = (",".join(map(field, names)) + _END).encode()
+                positions.append(key_position(node, branch))
+                is_text, convert = has_text_ids(branch.node.resource), _linkage_ids(which, branch)
+            if convert is not None:
+                self._conversions.append((index, convert))
+            if is_text and style.is_csv_safe:
+                texts.append(index)
+        # With one position it would not return a tuple.
+        self._cells = itemgetter(*positions) if len(positions) > 1 else itemgetter(slice(1))
+        self._texts = texts
+        self.head = ",".join(map(_head_field, names)).encode() + b"\r\n"
 
     def primary(self, level: Level) -> list[bytes]:
-        """Return a line for each row."""
-        values = list(zip(*self._values(level.rows), strict=True))
-        columns = [write(level, values) for write in self._columns]
-        # The last column ends the line.
-        columns[-1] = list(map(str.__add__, columns[-1], repeat(_END)))
-        return list(map(str.encode, map(",".join, zip(*columns, strict=True))))
+        """Return the lines of all rows as one text."""
+        rows = list(map(self._cells, level.rows))
+        if self._conversions and rows:
+            columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
+            for index, convert in self._conversions:
+                columns[index] = convert(columns[index], level)
+            rows = list(zip(*columns, strict=True))
+        return [encode_lines(rows, self._texts)]
 
     def included(self, level: Level) -> list[bytes]:
         """Not called: `shows_included` is false."""
@@ -77,24 +90,32 @@ class CsvEncoder:
 CSV = Representation(CsvEncoder, "rows")
 
 
-def _of_attribute(index: int, attribute: Attribute, style: Style) -> _Column:
-    is_safe = style.is_csv_safe and attribute.type.family not in _NEVER_FORMULAS
-    return lambda _, values: fields(values[index], is_safe=is_safe) if values else ()
+def _head_field(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"' if set('",\r\n') & set(name) else name
 
 
-def _of_ids(id_of: Callable[[Row], Any], *, is_safe: bool) -> _Column:
-    return lambda level, _: fields(list(map(id_of, level.rows)), is_safe=is_safe)
+def _conversion(attribute: Attribute) -> _Convert | None:
+    """Return how the values of an attribute become fields, None if they are already."""
+    shown, column_type = attribute.type.shown, attribute.type
+    is_structure = column_type.element is not None or bool(column_type.fields) or column_type in (JSON, JSONB)
+    if is_structure or column_type.family == "bytea" or attribute.compute is not None:
+        if shown is None:
+            return lambda values, _: as_texts(values)
+        return lambda values, _: as_texts(list(map(shown, values)))
+    return None if shown is None else lambda values, _: list(map(shown, values))
 
 
-def _of_to_one(node: Node, branch: Branch, style: Style) -> _Column:
-    """Return the ids of the related resources. If the row has no key, they are in the linkage."""
-    is_safe = style.is_csv_safe and has_text_ids(branch.node.resource)
+def _linkage_ids(which: int, branch: Branch) -> _Convert | None:
+    """Return how the linkage of a to-one becomes ids, None if the row has them. which: the index of the branch."""
     if branch.relationship.is_own_key:
-        return _of_ids(itemgetter(key_position(node, branch)), is_safe=is_safe)
-    index = node.branches.index(branch)
-    return lambda level, _: fields(list(map(_id_of, level.linkage[index])), is_safe=is_safe)
+        return None
+    id_of = _number_of if branch.node.resource.id_type.is_number else _text_of
+    return lambda _, level: [None if one == b"null" else id_of(one) for one in level.linkage[which]]
 
 
-def _id_of(linkage: bytes) -> str | None:
-    found = json.loads(linkage)
-    return None if found is None else found["id"]
+def _number_of(identifier: bytes) -> int:
+    return int(identifier[identifier.rindex(b'"', 0, -2) + 1 : -2])
+
+
+def _text_of(identifier: bytes) -> str:
+    return str(json.loads(identifier)["id"])

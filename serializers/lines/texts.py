@@ -1,7 +1,8 @@
-"""Writes columns of values as fields of CSV. What comes in: values as msgspec encodes them. What goes out: texts.
+"""Writes rows of values as lines of CSV. What comes in: values as msgspec encodes them. What goes out: bytes.
 
-Null is an empty field, and an empty text is `""`, as in COPY of PostgreSQL. The functions take whole columns, because
-most columns have no value that needs a look of its own.
+Null is an empty field, and an empty text is `""`, as in COPY of PostgreSQL. The rows are encoded as JSON by one call,
+because its texts have quotes as those of CSV have, and only some of them have other escapes. So most rows need no look
+at their values.
 
 Sources: RFC 4180; PostgreSQL "COPY", "CSV Format"; OWASP "CSV Injection".
 """
@@ -9,65 +10,79 @@ Sources: RFC 4180; PostgreSQL "COPY", "CSV Format"; OWASP "CSV Injection".
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from datetime import date
-from types import NoneType
+from collections.abc import Collection, Sequence
 from typing import Any
-from uuid import UUID
 
 import msgspec
 
 FORMULA = "=+-@\t\r\uff1d\uff0b\uff0d\uff20"
 """The characters with which a program for spreadsheets begins a formula, and their full-width forms."""
 
-_BEGINS_FORMULA = re.compile(f"'*[{re.escape(FORMULA)}]")
-_IS_QUOTED = re.compile(r'[",\r\n]|\A\Z|\A\\\.\Z')
+_BEGINS_FORMULA = re.compile(f"'*[{re.escape(FORMULA)}]").match
+# The first byte of a text that may be one: JSON escapes a tab, and the full-width forms begin with EF.
+_MAY_BEGIN_FORMULA = re.compile(rb",\"[=+\-@'\\\xef]").search
 
 _ENCODER = msgspec.json.Encoder()
+_END = b"\r\n"
 
-# The JSON of these has neither a comma nor `null` in it.
-_PLAIN = (int, float, date, UUID, NoneType)
-_TEXTS = frozenset({str, NoneType})
-
-_MARKS = ('"', ",", "\r", "\n", "\0\0", "\\.")
-_FIRST = tuple([f"\0{character}" for character in f"{FORMULA}'"])
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|null')
+_ESCAPE = re.compile(rb"\\(?:u00([0-9a-f]{2})|(.))")
+_ESCAPED = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b'"': b'""', b"\\": b"\\"}
 
 
-def fields(values: Sequence[Any], *, is_safe: bool) -> Sequence[str]:
-    """Return the fields of a column. is_safe: whether a text that programs take for a formula gets a `'` before it.
+def encode_lines(rows: Sequence[tuple[Any, ...]], texts: Collection[int] = ()) -> bytes:
+    """Return a line for each row. The values are texts, numbers, booleans, dates and null: `as_texts` makes texts of
+    all others. texts: the columns, without the first one, whose texts get a `'` if a program may take them for a
+    formula.
 
-    >>> fields([None, "", "a,b", "=1"], is_safe=True)
-    ['', '""', '"a,b"', "'=1"]
+    >>> encode_lines([(1, "a", None), (2, "", True), (3, "=1", False)], [1])
+    b'1,"a",\\r\\n2,"",true\\r\\n3,"\\'=1",false\\r\\n'
     """
-    kinds = set(map(type, values))
-    if all(issubclass(kind, _PLAIN) for kind in kinds):
-        return _ENCODER.encode(values)[1:-1].decode().replace('"', "").replace("null", "").split(",") if values else []
-    if kinds <= _TEXTS:
-        return _fields_of_texts(values, is_safe=is_safe)
-    return ["" if value is None else _field_of(value, is_safe=is_safe) for value in values]
+    if not rows:
+        return b""
+    encoded = _ENCODER.encode_lines(rows)
+    if texts and _MAY_BEGIN_FORMULA(encoded):
+        columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
+        for index in texts:
+            columns[index] = without_formulas(columns[index])
+        rows = list(zip(*columns, strict=True))
+        encoded = _ENCODER.encode_lines(rows)
+    # Line breaks within texts are escaped, so these are the ends of rows.
+    found = encoded[1:-2].replace(b"]\n[", _END) + _END
+    nulls, escapes = found.count(b"null"), found.count(b"\\")
+    if nulls and nulls != sum([row.count(None) for row in rows]):
+        return _TOKEN.sub(_csv_token, found)
+    if escapes:
+        if escapes != found.count(b'\\"'):
+            return _TOKEN.sub(_csv_token, found)
+        found = found.replace(b'\\"', b'""')
+    return found.replace(b"null", b"") if nulls else found
 
 
-def field(text: str, *, is_safe: bool = False) -> str:
-    """Return the field of one text."""
-    if is_safe and _BEGINS_FORMULA.match(text):
-        text = f"'{text}"
-    return '"' + text.replace('"', '""') + '"' if _IS_QUOTED.search(text) else text
+def _csv_token(found: re.Match[bytes]) -> bytes:
+    """Return a text or null of JSON as CSV has it."""
+    token = found[0]
+    if token == b"null":
+        return b""
+    return _ESCAPE.sub(_unescaped, token) if b"\\" in token else token
 
 
-def _fields_of_texts(values: Sequence[str | None], *, is_safe: bool) -> Sequence[str]:
-    """PostgreSQL has no U+0000 in texts, so it separates them here. To look for marks in all of them at once takes a
-    tenth of the time."""
-    known = values if None not in values else [value for value in values if value is not None]
-    joined = "\0" + "\0".join(known) + "\0"  # type: ignore[arg-type]
-    if any(mark in joined for mark in (*_MARKS, *_FIRST)):
-        return ["" if value is None else field(value, is_safe=is_safe) for value in values]
-    return values if known is values else ["" if value is None else value for value in values]  # type: ignore[return-value]
+def _unescaped(found: re.Match[bytes]) -> bytes:
+    return bytes((int(found[1], 16),)) if found[1] else _ESCAPED[found[2]]
 
 
-def _field_of(value: Any, *, is_safe: bool) -> str:
-    if isinstance(value, str):
-        return field(value, is_safe=is_safe)
+def as_texts(values: Sequence[Any]) -> list[str | None]:
+    """Return arrays, objects, bytes and raw JSON as the texts that JSON has for them. Null and texts stay."""
+    return [value if value is None or isinstance(value, str) else _text(value) for value in values]
+
+
+def _text(value: Any) -> str:
     text = _ENCODER.encode(value).decode()
-    # The JSON of a `json` column is shown as it is, also if it is a text.
     is_text = text.startswith('"') and not isinstance(value, msgspec.Raw)
-    return field(msgspec.json.decode(text)) if is_text else field(text)
+    return str(msgspec.json.decode(text)) if is_text else text
+
+
+def without_formulas(values: Sequence[Any]) -> list[Any]:
+    """Return texts with a `'` before each that a program would take for a formula, and before each that has such a mark
+    already."""
+    return [f"'{value}" if value is not None and _BEGINS_FORMULA(value) else value for value in values]

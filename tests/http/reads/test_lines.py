@@ -96,7 +96,7 @@ async def test_a_list_without_rows_has_its_head(api: Api) -> None:
 async def test_columns_are_in_the_order_of_fields(api: Api) -> None:
     await create_many(api, 1)
     answer = await ask(api, "/users?fields[user]=group,computers,age,first_name,age")
-    assert answer.body == b"id,group.id,age,first_name\r\n1,2,1,first 1\r\n"
+    assert answer.body == b'id,group.id,age,first_name\r\n1,2,1,"first 1"\r\n'
     assert (await ask(api, "/users?fields[user]=")).body == b"id\r\n1\r\n"
 
 
