@@ -28,7 +28,19 @@ from querybuild.errors import (
 )
 from querybuild.filters import COUNT, FilterReader
 from querybuild.groups import GROUPING, Parameter, parse_groups
-from querybuild.query import FilterNode, IncludeChoice, Limits, Near, OnConflict, Page, Query, ReadForm, Search, SortKey
+from querybuild.query import (
+    FilterNode,
+    IncludeChoice,
+    Limits,
+    Near,
+    OnConflict,
+    Page,
+    Query,
+    ReadForm,
+    Search,
+    SortKey,
+    Total,
+)
 
 ON_CONFLICT = "onConflict"
 INCLUDE_FILTER, INCLUDE_SORT, INCLUDE_PAGE = CHOICES = ("includeFilter", "includeSort", "includePage")
@@ -47,7 +59,7 @@ FAMILIES = (
 _BY_SMALL_LETTERS = {family.lower(): family for family in FAMILIES}
 PAGE_KEYS = ("size", "number", "limit", "offset", "after", "before", "total")
 INCLUDED_PAGE_KEYS, INCLUDED_TOTALS = ("size", "total"), ("exact", "none")
-TOTALS: tuple[Literal["exact", "estimated", "none"], ...] = ("exact", "estimated", "none")
+TOTALS: tuple[Total, ...] = ("exact", "estimated", "capped", "none")
 
 _FREQUENT = tuple((f"%{ord(character):02X}", character) for character in '"{}[]:, ')
 """The characters of JSON as clients encode them. None of them is a hexadecimal digit or `%`, so that nothing new can be
@@ -475,7 +487,7 @@ def _size_faults(parameter: str, size: int, limits: Limits) -> Iterator[PageErro
         yield PageError("This server only answers with pages: request a size of at least 1.", parameter=parameter)
 
 
-def _total(given: dict[str, str], limits: Limits, errors: list[ApiError]) -> Literal["exact", "estimated", "none"]:
+def _total(given: dict[str, str], limits: Limits, errors: list[ApiError]) -> Total:
     text = given.get("total")
     if text is None:
         return limits.total

@@ -21,7 +21,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     page_size: int
     max_page_size: int
     unpaginated: Literal["on", "off"] | int
-    total: Literal["exact", "estimated", "none"]
+    total: Literal["exact", "estimated", "capped", "none"]
     max_include_depth: int
     max_includes: int
     max_included: int
@@ -99,6 +99,12 @@ class SortKey(msgspec.Struct, frozen=True):
     is_count: bool = False
 
 
+Total = Literal["exact", "estimated", "capped", "none"]
+"""How the total of a list is found. capped: exactly, up to CAPPED_TOTAL."""
+
+CAPPED_TOTAL = 10_000
+
+
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     """The requested page. family: which page parameters the links use. size: rows, 0 for all. offset: rows, without a
     limit. cursor: that of the row before the page, "" for the first page. is_before: whether the page is before the row
@@ -107,7 +113,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     family: Literal["number", "offset", "cursor"]
     size: int
     offset: int
-    total: Literal["exact", "estimated", "none"]
+    total: Total
     cursor: str = ""
     is_before: bool = False
 

@@ -72,6 +72,7 @@ class Meta(msgspec.Struct, omit_defaults=True):
     total: int | None = None
     totalPages: int | None = None
     totalEstimated: bool = False
+    totalCapped: bool = False
     groups: msgspec.Raw | None = None
     page: dict[str, str] | None = None
     cost: int | None = None

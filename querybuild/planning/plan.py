@@ -17,6 +17,7 @@ from querybuild.declarations.function import Returned
 from querybuild.declarations.keys import Key
 from querybuild.declarations.resource import Attribute, Relationship, Resource, RowVersion
 from querybuild.planning.row_plan import Exists, OrderKey, RelatedScope, Rows
+from querybuild.query import Total
 
 Fetch = Literal["row", "join", "union", "keys", "each", "ranked"]
 """How the related rows of a branch are fetched. `fetching.py` decides it.
@@ -197,7 +198,7 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     node: Node
     data: PrimaryData
     included: Included = "nothing"
-    total: Literal["exact", "estimated", "none"] | None = None
+    total: Total | None = None
     scope: RelatedScope | None = None
     has_cursors: bool = False
     has_far_offset: bool = False
@@ -248,6 +249,11 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
         if self.rows.nearest is not None:
             return self.rows.order[:1]
         return self.rows.order if self.has_cursors else ()
+
+    @property
+    def counts(self) -> bool:
+        """Whether the rows contain a total. Without rows a statement finds it."""
+        return self.total in ("exact", "capped")
 
     @property
     def reads_one_more(self) -> bool:

@@ -123,12 +123,12 @@ def joined_width(node: Node) -> int:
 
 def page_width(plan: ReadPlan) -> int:
     """Return the number of columns of the primary statement, with joined nodes, cursor texts and the exact total."""
-    return joined_width(plan.node) + len(plan.cursor_keys) + (plan.total == "exact")
+    return joined_width(plan.node) + len(plan.cursor_keys) + plan.counts
 
 
 def part_width(plan: ReadPlan, node: Node, branch: Branch | None) -> int:
     """Return the number of columns of a node in the statement that reads a whole document, with its row number."""
-    return 1 + row_width(node, branch) + (0 if branch else len(plan.cursor_keys) + (plan.total == "exact"))
+    return 1 + row_width(node, branch) + (0 if branch else len(plan.cursor_keys) + plan.counts)
 
 
 def split_rows(plan: ReadPlan, rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:

@@ -25,6 +25,7 @@ from querybuild.planning.plan import Branch, Node, ReadPlan
 from querybuild.planning.reads.fetching import is_one_of_several
 from querybuild.planning.row_plan import Exists, Nearest
 from querybuild.planning.rows import MAX_COLUMNS, key_position, nodes, page_width, part_width, row_width
+from querybuild.query import CAPPED_TOTAL
 from querybuild.sql.binds import Binds
 from querybuild.sql.branches import branch_columns, compile_branch, first_of_each, id_columns, near_key, related_rows
 from querybuild.sql.clauses import (
@@ -195,7 +196,7 @@ def _primary_columns(plan: ReadPlan, binds: Binds) -> list[Term]:
 
 
 def _with_total(query: QueryBuilder, plan: ReadPlan, binds: Binds) -> QueryBuilder:
-    if plan.total != "exact":
+    if not plan.counts:
         return query
     if plan.rows.grouping is not None and plan.rows.keyset is None:
         # The groups are computed once.
@@ -208,8 +209,13 @@ def _counted(plan: ReadPlan, binds: Binds) -> QueryBuilder:
 
     SELECT COUNT(*) FROM (SELECT DISTINCT "t1"."owner_id" FROM "computers" "t1"
     WHERE NOT "t1"."owner_id" IS NULL AND "t1"."serial" LIKE $1) "k"
+
+    A capped total counts one row more than is shown: `SELECT COUNT(*) FROM (SELECT 1 FROM ... LIMIT 10001) "n"`
     """
     rows = matching(plan, binds) if plan.counted_by is None else _keys_of(plan.counted_by, binds)
+    if plan.total == "capped":
+        limit: Any = Template(str(CAPPED_TOTAL + 1))
+        rows = PostgreSQLQuery.from_(rows.select(1).limit(limit).as_("n"))
     return rows.select(sql_functions.Count("*"))
 
 
@@ -222,12 +228,12 @@ def _keys_of(owned: Exists, binds: Binds) -> QueryBuilder:
 
 
 def _count(plan: ReadPlan) -> Statement | None:
-    """Return the exact total for a page without rows, which has no row for the total; or the estimate of PostgreSQL's
+    """Return the counted total for a page without rows, which has no row for the total; or the estimate of PostgreSQL's
     planner."""
     if plan.total in (None, "none"):
         return None
     binds = Binds()
-    if plan.total == "exact":
+    if plan.counts:
         return Statement(_counted(plan, binds).get_sql(), binds.slots)
     return Statement("EXPLAIN (FORMAT JSON) " + matching(plan, binds).select(1).get_sql(), binds.slots)
 

@@ -27,6 +27,7 @@ from querybuild.planning.rows import (
     split_rows,
     with_computed,
 )
+from querybuild.query import CAPPED_TOTAL
 from serializers.errors import AnswerTooLarge
 from serializers.json_api import JSON_API
 from server.engine import Engine
@@ -51,7 +52,8 @@ class ReadResult(msgspec.Struct, frozen=True):
     """The rows of a read.
 
     rows: for each node, in pre-order.
-    total: None if it was not requested. is_estimated: whether the total is PostgreSQL's estimate.
+    total: None if it was not requested. is_estimated: whether the total is PostgreSQL's estimate. is_capped: whether
+        there are more.
     has_more: whether there are rows after this page.
     received_bytes: how much PostgreSQL sent.
     linkage_version: that of all links, if the rows do not tell it.
@@ -63,6 +65,7 @@ class ReadResult(msgspec.Struct, frozen=True):
     has_more: bool
     received_bytes: int = 0
     linkage_version: str | None = None
+    is_capped: bool = False
 
     @property
     def count(self) -> int:
@@ -240,9 +243,11 @@ def _result(
     read: PreparedRead, found: list[Sequence[Row]], total: int | None, has_more: bool, received_bytes: int
 ) -> ReadResult:
     page, is_estimated = read.page, total is not None and read.plan.total == "estimated"
-    if total is not None and not is_estimated and not read.plan.has_cursors:
+    is_capped = read.plan.total == "capped" and total is not None and total > CAPPED_TOTAL
+    if total is not None and read.plan.total == "exact" and not read.plan.has_cursors:
         has_more = 0 < page.size < total - page.offset
-    return ReadResult(_computed(read, found), total, is_estimated, has_more, received_bytes)
+    shown = CAPPED_TOTAL if is_capped else total
+    return ReadResult(_computed(read, found), shown, is_estimated, has_more, received_bytes, is_capped=is_capped)
 
 
 async def read_rows(
@@ -388,12 +393,12 @@ def too_many_rows(read: PreparedRead, limit: int) -> TooManyRows:
 async def _total(
     connection: PostgresConnection, read: PreparedRead, sent: Arguments, rows: Sequence[Row], has_more: bool
 ) -> int | None:
-    """Return the total. It is in the rows if it is exact, or follows from a page that is not full. Otherwise a
+    """Return the total. It is in the rows if it is counted, or follows from a page that is not full. Otherwise a
     statement counts or estimates it."""
     plan, page = read.plan, read.page
     if not plan.is_collection or page.total == "none":
         return None
-    if rows and plan.total == "exact":
+    if rows and plan.counts:
         return int(rows[0][-1])
     seen = page.offset + len(rows)
     is_last = page.size == 0 or (len(rows) < page.size and (rows or not page.offset))
@@ -402,7 +407,7 @@ async def _total(
     statement = read.ready.statements.count
     assert statement is not None
     found = await connection.fetchval(statement.sql, *sent.of(statement))
-    if plan.total == "exact":
+    if plan.counts:
         return int(found)
     estimate = int(json.loads(found)[0]["Plan"]["Plan Rows"])
     return max(estimate, seen + has_more if rows else 0)

@@ -321,7 +321,7 @@ class ReadingHandler(Handler):
                 meta = msgspec.structs.replace(meta or Meta(), cost=cost)
             return encode(result.rows, links, meta, result.received_bytes, max_bytes, pace)
         page, total = prepared.page, result.total
-        exact = None if result.is_estimated else total
+        exact = None if result.is_estimated or result.is_capped else total
         pages: dict[str, str] = {}
         if self.is_readable() and page.family == "cursor":
             first, last = cursors(prepared, result, self.route.id if parent is None else parent)
@@ -336,7 +336,9 @@ class ReadingHandler(Handler):
             pages = self._links_of_query(pages)
         counted.message = None if meta is None else meta.message
         counted.cost = self._shown_cost(prepared)
-        counted.totalEstimated = result.is_estimated
+        counted.totalEstimated, counted.totalCapped = result.is_estimated, result.is_capped
+        if result.is_capped:
+            counted.totalPages = None
         counted.partial = prepared.plan.is_linkage and bool(prepared.plan.rows.conditions)
         rows = result.rows
         if prepared.plan.data == "groups":

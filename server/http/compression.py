@@ -33,7 +33,7 @@ LEVEL = 3
 larger. Level 6 takes three times as long and its output is a tenth smaller."""
 
 _GZIP_FORMAT = 31
-_COMPRESSIBLE = re.compile(r"text/.*|application/(?:json|javascript|xml|.*\+(?:json|xml))|image/svg\+xml")
+_COMPRESSIBLE = re.compile(r"text/.*|application/(?:json|x-ndjson|javascript|xml|.*\+(?:json|xml))|image/svg\+xml")
 _MAX_HEADER_LENGTH = 1000
 _CODING = re.compile(r"([A-Za-z0-9*-]+)[ \t]*(?:;[ \t]*[qQ]=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)[ \t]*)?")
 

@@ -211,7 +211,7 @@ class Settings(RetrySettings, frozen=True, kw_only=True):
         LISTS,
     ] = "on"
     total: Annotated[
-        Literal["exact", "estimated", "none"],
+        Literal["exact", "estimated", "capped", "none"],
         Meta(description="How meta.total is found when page[total] is not sent."),
         LISTS,
     ] = "exact"

@@ -41,7 +41,21 @@ OPERATORS = (
 )
 WORDS = ("filter", "sort", "page", "include", "fields", "name", "op", "val", "field", "and", "or", "not", "any", "has")
 WORDS += ("count", "of", SEARCH_TEXT, NEAR_TO, *GROUPING, *CHOICES)
-KEYS = ("size", "number", "limit", "offset", "total", "after", "before", "", "id", "exact", "estimated", "none")
+KEYS = (
+    "size",
+    "number",
+    "limit",
+    "offset",
+    "total",
+    "after",
+    "before",
+    "",
+    "id",
+    "exact",
+    "estimated",
+    "capped",
+    "none",
+)
 
 
 INSIDE = ("a", "0", "-1", "a\\.b", "c\\,d", "\\\\", "\\", "", "tags", "{}", "}", '"', "'", "$1", "99999999999")

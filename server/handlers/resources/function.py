@@ -104,7 +104,12 @@ class FunctionHandler(WritingHandler):
         """Return the call with the read of the resources that it returns. Appends to errors. call, values: those of the
         read."""
         shape = ReadShape(
-            "collection", self.resource, accepts=self._parameters, call=call, has_versions=not self.is_tried
+            "collection",
+            self.resource,
+            accepts=self._parameters,
+            call=call,
+            has_versions=not self.is_tried,
+            form=self.answer_type.representation.form,
         )
         try:
             prepared = self.engine.reads.prepare(shape, self.request.query, self.context)

@@ -114,7 +114,7 @@ async def test_values_that_postgresql_refuses(reader: Api, op: str, val: str, re
     )
 
 
-@pytest.mark.parametrize("total", ["exact", "estimated", "none"])
+@pytest.mark.parametrize("total", ["exact", "estimated", "capped", "none"])
 async def test_an_invalid_pattern_is_refused_for_any_rows(api: Api, total: str) -> None:
     """Other rows that match first do not hide the error."""
     await api.sql("INSERT INTO persons (name) SELECT 'person ' || n FROM generate_series(1, 2000) n")

@@ -251,9 +251,9 @@ UNKNOWN = (
         ([("page", "5")], [refused("page", UNKNOWN)]),
         (
             [("page[total]", "exat")],
-            [refused("page[total]", "Expected exact, estimated, none, not “exat”. Did you mean “exact”?")],
+            [refused("page[total]", "Expected exact, estimated, capped, none, not “exat”. Did you mean “exact”?")],
         ),
-        ([("page[total]", "")], [refused("page[total]", "Expected exact, estimated, none, not “”.")]),
+        ([("page[total]", "")], [refused("page[total]", "Expected exact, estimated, capped, none, not “”.")]),
         (
             [("page[size]", "0"), ("page[number]", "2")],
             [refused("page[number]", "page[size]=0 requests all rows: it cannot be combined with page[number].")],
@@ -269,7 +269,7 @@ UNKNOWN = (
                 refused("page[foo]", UNKNOWN),
                 refused("page[size]", "Expected a whole number of at least 0, not “-5”."),
                 refused("page[number]", "Expected a whole number of at least 1, not “0”."),
-                refused("page[total]", "Expected exact, estimated, none, not “x”."),
+                refused("page[total]", "Expected exact, estimated, capped, none, not “x”."),
             ],
         ),
     ],

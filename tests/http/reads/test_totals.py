@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from querybuild.sql import select
+from server.execution import execute
 from server.schema import live_references
 from tests.http.conftest import Api, Sent, Serve
 from tests.planning import filter_query
@@ -103,3 +105,37 @@ async def test_a_related_collection_is_not_counted_by_keys(logged: Api, sent: Se
     document = (await logged.get(f"/groups/1/users?page[size]=1&{query}&{EXACT}")).document
     assert document["meta"]["total"] == 2
     assert not [statement for statement in sent if 'SELECT DISTINCT "' in statement]
+
+
+@pytest.mark.parametrize(
+    ("query", "meta"),
+    [
+        ("page[size]=5", {"count": 5, "total": 10, "totalCapped": True}),
+        ("page[size]=5&page[number]=13", {"count": 5, "total": 10, "totalCapped": True}),
+        ("page[size]=5&page[number]=14", {"count": 0, "total": 10, "totalCapped": True}),
+        ("page[limit]=20&page[offset]=60", {"count": 5, "total": 10, "totalCapped": True}),
+        ("page[after]=&page[size]=64", {"count": 64, "total": 10, "totalCapped": True}),
+        ("page[size]=5&filter[id][le]=10", {"count": 5, "total": 10, "totalPages": 2}),
+        ("page[size]=5&filter[id][le]=11", {"count": 5, "total": 10, "totalCapped": True}),
+        ("page[size]=5&filter[id][le]=3", {"count": 3, "total": 3, "totalPages": 1}),
+        ("page[size]=5&filter[id][le]=0", {"count": 0, "total": 0, "totalPages": 0}),
+    ],
+)
+async def test_a_capped_total(
+    logged: Api, monkeypatch: pytest.MonkeyPatch, query: str, meta: dict[str, object]
+) -> None:
+    """It is exact up to the cap. Beyond, there is no last page, but always a next one where there are rows."""
+    for module in (select, execute):
+        monkeypatch.setattr(module, "CAPPED_TOTAL", 10)
+    found = (await logged.get(f"/persons?sort=id&page[total]=capped&{query}")).document
+    exact = (await logged.get(f"/persons?sort=id&page[total]=exact&{query}")).document
+    assert found["meta"] == meta
+    assert found["data"] == exact["data"]
+    same = found["links"].keys() - {"last"}
+    assert same == exact["links"].keys() - {"last"}
+    assert ("last" in found["links"]) == ("last" in exact["links"] and "totalCapped" not in meta)
+
+
+async def test_a_capped_total_reads_no_more_rows(logged: Api, sent: Sent) -> None:
+    await logged.get("/persons?page[total]=capped&page[size]=5")
+    assert any('(SELECT 1 FROM "persons" "t0" LIMIT 10001) "n"' in statement for statement in sent), sent

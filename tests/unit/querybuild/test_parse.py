@@ -149,8 +149,12 @@ def test_page(query_string: str, page: Page) -> None:
             "page[offset]",
             "page[limit]=0 requests all rows: it cannot be combined with page[offset].",
         ),
-        ("page[total]=nothing", "page[total]", "Expected exact, estimated, none, not “nothing”."),
-        ("page[total]=exac", "page[total]", "Expected exact, estimated, none, not “exac”. Did you mean “exact”?"),
+        ("page[total]=nothing", "page[total]", "Expected exact, estimated, capped, none, not “nothing”."),
+        (
+            "page[total]=exac",
+            "page[total]",
+            "Expected exact, estimated, capped, none, not “exac”. Did you mean “exact”?",
+        ),
     ],
 )
 def test_page_refused(query_string: str, parameter: str, detail: str) -> None:

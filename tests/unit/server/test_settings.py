@@ -209,7 +209,7 @@ QUOTED = "percent-encode / ? # @ [ ] : in the password"
         ("resources", "", "expected a text that is not empty, not ''"),
         ("unpaginated", "0", "expected on, off or a whole number from 1 to 2147483647, not '0'"),
         ("unpaginated", True, "expected on, off or a whole number from 1 to 2147483647, not True"),
-        ("total", "rough", "expected exact, estimated or none, not 'rough'"),
+        ("total", "rough", "expected exact, estimated, capped or none, not 'rough'"),
         ("log_level", "loud", "expected debug, info, warning or error, not 'loud'"),
         ("log_format", "xml", "expected text, json or journald, not 'xml'"),
         ("connect_timeout_seconds", "0", "expected a number above 0 and up to 86400, not '0'"),
@@ -293,7 +293,7 @@ def test_all_faults_are_reported_together(tmp_path: Path) -> None:
         f"{config}: there is no setting 'prot'; did you mean 'port'?",
         "--port: expected a whole number from 0 to 65535, not 'x'",
         "WATERSPOUT_DEMO: expected true or false, not 'maybe'",
-        f"{config}: total: expected exact, estimated or none, not 'rough'",
+        f"{config}: total: expected exact, estimated, capped or none, not 'rough'",
     )
 
 
