@@ -41,7 +41,7 @@ setup(
         "migrations": ["*.sql", "server/*.sql", "py.typed"],
         "server": ["py.typed", "describing/page.*"],
         "querybuild": ["py.typed"],
-        "serializers": ["py.typed"],
+        "serializers": ["py.typed", "pages/templates/*.html", "pages/static/*"],
     },
     install_requires=[
         # Packages with private parts in use (tests/private_parts.py) are pinned to the tested minor version.
@@ -51,6 +51,7 @@ setup(
         "msgspec>=0.20,<0.23",
         "click>=8.5,<9",
         "platformdirs>=4.3,<5",
+        "jinja2>=3.1,<4",
         "httptools>=0.7,<0.10",
         "xxhash>=3.5,<5",
         "pyjwt[crypto]>=2.15.1,<3",

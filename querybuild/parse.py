@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Literal
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -27,7 +26,8 @@ from querybuild.errors import (
     quoted,
 )
 from querybuild.filters import COUNT, FilterReader
-from querybuild.groups import GROUPING, Parameter, parse_groups
+from querybuild.parsing.groups import GROUPING, Parameter, parse_groups
+from querybuild.parsing.paging import page_keys, parse_page, whole_number
 from querybuild.query import (
     FilterNode,
     IncludeChoice,
@@ -39,7 +39,6 @@ from querybuild.query import (
     ReadForm,
     Search,
     SortKey,
-    Total,
 )
 
 ON_CONFLICT = "onConflict"
@@ -49,7 +48,7 @@ INCLUDE_FILTER, INCLUDE_SORT, INCLUDE_PAGE = CHOICES = ("includeFilter", "includ
 SEARCH_TEXT, NEAR_TO = "searchText", "nearTo"
 
 ANSWER_AS = "answerAs"
-ANSWERS = ("json", "csv", "ndjson")
+ANSWERS = ("json", "csv", "ndjson", "html")
 """The parameter that chooses the media type of an answer, and its values."""
 
 FAMILIES = (
@@ -57,9 +56,7 @@ FAMILIES = (
     *(ON_CONFLICT, ANSWER_AS),
 )
 _BY_SMALL_LETTERS = {family.lower(): family for family in FAMILIES}
-PAGE_KEYS = ("size", "number", "limit", "offset", "after", "before", "total")
 INCLUDED_PAGE_KEYS, INCLUDED_TOTALS = ("size", "total"), ("exact", "none")
-TOTALS: tuple[Total, ...] = ("exact", "estimated", "capped", "none")
 
 _FREQUENT = tuple((f"%{ord(character):02X}", character) for character in '"{}[]:, ')
 """The characters of JSON as clients encode them. None of them is a hexadecimal digit or `%`, so that nothing new can be
@@ -71,8 +68,6 @@ _COUNTED = re.compile(rf"{COUNT}\((?P<path>[^()]*)\)")
 _RESERVED = re.compile(r"[a-z]+")
 MAX_SORT_KEYS = 64
 """PostgreSQL sorts by at most 1,664 columns, and a cursor has the values of all of them."""
-
-_BEYOND_BIGINT = 10**20
 
 
 def split_pairs(query_string: str, errors: list[ApiError]) -> tuple[tuple[str, str], ...]:
@@ -130,8 +125,8 @@ def parse(
     parameter in another spelling, such as `Sort`. Other names are ignored.
     """
     families: dict[str, list[tuple[str, tuple[str, ...], str]]] = {family: [] for family in FAMILIES}
-    if form == "rows":
-        limits = msgspec.structs.replace(limits, total="none")
+    if form != "document":
+        limits = msgspec.structs.replace(limits, total="none" if form == "rows" else "capped")
     for name, value in pairs:
         if is_ignored(name):
             continue
@@ -158,7 +153,7 @@ def parse(
         search=_search(_single(families[SEARCH_TEXT], ParameterError, errors), reader),
         near=_near(families[NEAR_TO], reader),
         sort=_sort(_single(families["sort"], SortError, errors), errors),
-        page=_page(families["page"], limits, errors, has_all=form == "rows" and not families[NEAR_TO]),
+        page=parse_page(families["page"], limits, errors, "document" if families[NEAR_TO] else form),
         include=_include(_single(families["include"], IncludeError, errors), errors),
         fields=_fields(families["fields"], errors),
         groups=parse_groups(families, reader),
@@ -328,7 +323,7 @@ def _choices(families: dict[str, Parameters], reader: FilterReader) -> tuple[Inc
 def _choice(path: str, sent: dict[str, Parameters], reader: FilterReader) -> IncludeChoice:
     errors = reader.errors
     filters, sorts, pages = [sent.get(family, []) for family in CHOICES]
-    given = _page_keys(pages, INCLUDED_PAGE_KEYS, f"{INCLUDE_PAGE}[{path}]", errors)
+    given = page_keys(pages, INCLUDED_PAGE_KEYS, f"{INCLUDE_PAGE}[{path}]", errors)
     total = given.get("total", ("", "none"))
     if total[1] not in INCLUDED_TOTALS:
         known = ", ".join(INCLUDED_TOTALS)
@@ -337,7 +332,7 @@ def _choice(path: str, sent: dict[str, Parameters], reader: FilterReader) -> Inc
     size = None
     if "size" in given:
         name, text = given["size"]
-        size, most = _number(name, text, 0, 0, errors), reader.limits.max_included_page
+        size, most = whole_number(name, text, 0, 0, errors), reader.limits.max_included_page
         if size > most:
             errors.append(PageError(f"At most {most} related resources of each are included.", parameter=name))
     return IncludeChoice(
@@ -397,103 +392,3 @@ def _fields(parameters: Parameters, errors: list[ApiError]) -> dict[str, tuple[s
         else:
             fields[keys[0]] = tuple(value.split(",")) if value else ()
     return fields
-
-
-def _page(parameters: Parameters, limits: Limits, errors: list[ApiError], *, has_all: bool = False) -> Page:
-    """Parse the page. has_all: whether there are all resources if no page is asked for."""
-    if has_all and not parameters:
-        if limits.unpaginated == "off":
-            errors.append(PageError("This server only answers with pages: send page[size].", parameter="page[size]"))
-        return Page(family="number", size=0, offset=0, total="none")
-    given = {key: value for key, (_, value) in _page_keys(parameters, PAGE_KEYS, "page", errors).items()}
-    by_cursor = [key for key in ("after", "before") if key in given]
-    by_number = [key for key in ("number", "size") if key in given and not (by_cursor and key == "size")]
-    by_offset = [key for key in ("limit", "offset") if key in given]
-    if by_cursor:
-        for key in (*by_cursor[1:], *by_number, *by_offset):
-            detail = f"page[{by_cursor[0]}] can only be combined with page[size] and page[total]."
-            errors.append(PageError(detail, parameter=f"page[{key}]"))
-        return _cursor_page(given, by_cursor[0], limits, errors)
-    if by_number and by_offset:
-        detail = "page[size] and page[number] cannot be combined with page[limit] and page[offset]."
-        errors.append(PageError(detail, parameter=f"page[{by_offset[0]}]"))
-        by_offset = []
-    return _page_of(given, "offset" if by_offset else "number", limits, errors)
-
-
-def _page_keys(
-    parameters: Parameters, known: tuple[str, ...], form: str, errors: list[ApiError]
-) -> dict[str, tuple[str, str]]:
-    """Return the parameters of a page by their key, each with its name as sent. form: what precedes the key."""
-    given: dict[str, tuple[str, str]] = {}
-    for name, keys, value in parameters:
-        key = keys[0] if len(keys) == 1 else ""
-        if key not in known:
-            listed = ", ".join(f"{form}[{one}]" for one in known)
-            errors.append(PageError(f"There is no such page parameter; there are {listed}.", parameter=name))
-        elif key in given:
-            errors.append(PageError("It occurs more than once.", parameter=name))
-        else:
-            given[key] = name, value
-    return given
-
-
-def _cursor_page(given: dict[str, str], key: str, limits: Limits, errors: list[ApiError]) -> Page:
-    """Return a page by `page[after]` or `page[before]`. Its total is only counted if it is requested."""
-    if key == "before" and not given[key]:
-        errors.append(
-            PageError("page[before] needs a cursor; page[after]= is the first page.", parameter="page[before]")
-        )
-    size = _whole_number(given, "size", limits.page_size, 1, errors)
-    errors.extend(_size_faults("page[size]", size, limits))
-    total = _total(given, limits, errors) if "total" in given else "none"
-    return Page(family="cursor", size=size, offset=0, total=total, cursor=given[key], is_before=key == "before")
-
-
-def _page_of(
-    given: dict[str, str], family: Literal["number", "offset"], limits: Limits, errors: list[ApiError]
-) -> Page:
-    size_key, position_key = ("size", "number") if family == "number" else ("limit", "offset")
-    minimum = 1 if family == "number" else 0
-    size = _whole_number(given, size_key, limits.page_size, 0, errors)
-    position = _whole_number(given, position_key, minimum, minimum, errors)
-    offset = (position - 1) * size if family == "number" else position
-    errors.extend(_size_faults(f"page[{size_key}]", size, limits))
-    if size == 0 and position > minimum:
-        detail = f"page[{size_key}]=0 requests all rows: it cannot be combined with page[{position_key}]."
-        errors.append(PageError(detail, parameter=f"page[{position_key}]"))
-    return Page(family=family, size=size, offset=offset, total=_total(given, limits, errors))
-
-
-def _whole_number(given: dict[str, str], key: str, default: int, minimum: int, errors: list[ApiError]) -> int:
-    text = given.get(key)
-    return default if text is None else _number(f"page[{key}]", text, default, minimum, errors)
-
-
-def _number(parameter: str, text: str, default: int, minimum: int, errors: list[ApiError]) -> int:
-    if text.isascii() and text.isdigit():
-        number = int(text) if len(text) <= 20 else _BEYOND_BIGINT
-        if number >= minimum:
-            return number
-    detail = f"Expected a whole number of at least {minimum}, not {quoted(text)}."
-    errors.append(PageError(detail, parameter=parameter))
-    return default
-
-
-def _size_faults(parameter: str, size: int, limits: Limits) -> Iterator[PageError]:
-    if size > limits.max_page_size:
-        yield PageError(f"A page has at most {limits.max_page_size} resources.", parameter=parameter)
-    if size == 0 and limits.unpaginated == "off":
-        yield PageError("This server only answers with pages: request a size of at least 1.", parameter=parameter)
-
-
-def _total(given: dict[str, str], limits: Limits, errors: list[ApiError]) -> Total:
-    text = given.get("total")
-    if text is None:
-        return limits.total
-    for total in TOTALS:
-        if text == total:
-            return total
-    detail = f"Expected {', '.join(TOTALS)}, not {quoted(text)}.{nearest(text, TOTALS)}"
-    errors.append(PageError(detail, parameter="page[total]"))
-    return limits.total

@@ -189,8 +189,9 @@ class Near(msgspec.Struct, frozen=True):
     parameter: str
 
 
-ReadForm = Literal["document", "rows"]
-"""The form of the answer to a read. document: that of JSON:API. rows: only the rows of a list, a line for each."""
+ReadForm = Literal["document", "rows", "page"]
+"""The form of the answer to a read. document: that of JSON:API. rows: only the rows of a list, a line for each. page:
+HTML for people."""
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,6 @@ import msgspec
 
 from querybuild.planning.plan import ReadPlan
 from querybuild.planning.rows import Row
-from querybuild.query import ReadForm
 from serializers.compound import Level
 from serializers.objects import Meta
 
@@ -58,8 +57,6 @@ class Style(msgspec.Struct, frozen=True):
 
 
 class Representation(msgspec.Struct, frozen=True, eq=False):
-    """A representation of the documents of reads. make: makes the encoder of a plan. form: what the reads are planned
-    for."""
+    """A representation of the documents of reads. make: makes the encoder of a plan."""
 
     make: Callable[[ReadPlan, Style], Encoder]
-    form: ReadForm = "document"

@@ -72,6 +72,7 @@ class Engine:
             has_admin=settings.admin_port is None,
             has_openapi=settings.openapi,
             has_docs=settings.docs_page,
+            has_pages=settings.pages,
         )
         self.base_url = settings.path_prefix if settings.public_url is None else settings.public_url
         limits = msgspec.convert(settings, Limits, from_attributes=True)

@@ -19,16 +19,18 @@ from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.function import Function
 from querybuild.declarations.resource import Relationship, Resource
 from querybuild.errors import nearest, quoted
-from querybuild.groups import GROUPING
 from querybuild.parse import ANSWER_AS, CHOICES, NEAR_TO, ON_CONFLICT, SEARCH_TEXT
+from querybuild.parsing.groups import GROUPING
+from serializers.pages.rendering import FILES as PAGES_FILES
 from server.errors import RouteNotFound
-from server.http.negotiation import ANY, ATOMIC_OPERATIONS, FORM, JSON_API, LISTS, MediaType
+from server.http.negotiation import ANY, ATOMIC_OPERATIONS, BROWSED, FORM, HTML, JSON_API, LISTS, MediaType
 from server.http.target import ASTERISK
 from server.settings import Settings
 
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 NO_PARAMETERS: frozenset[str] = frozenset()
 ON_ONE = frozenset({"include", *CHOICES, "fields"})
+READ_ONE = ON_ONE | {ANSWER_AS}
 ON_CREATE = ON_ONE | {ON_CONFLICT}
 ON_WRITTEN_LINKAGE = ON_ONE | {"page"}
 ON_LINKAGE = ON_ONE | {"filter", "sort", "page"}
@@ -47,6 +49,8 @@ class Shape(StrEnum):
     OPENAPI = "/-/openapi.json"
     DOCS = "/-/docs"
     DOCS_FILE = "/-/docs/{file}"
+    PAGES_FILE = "/-/pages/{file}"
+    PAGES_GO = "/-/pages/go"
     PROTECTED_RESOURCE = "/.well-known/oauth-protected-resource"
     COLLECTION = "/{collection}"
     RESOURCE = "/{collection}/{id}"
@@ -94,33 +98,35 @@ DOCS_FILES = ("viewer.js", "viewer.css", "page.js", "page.css")
 
 # Routes below /-/ and custom routes ignore parameters: their handlers do not check them.
 TABLE: dict[Shape, tuple[Method, ...]] = {
-    Shape.ROOT: (Method("GET"),),
+    Shape.ROOT: (Method("GET", frozenset({ANSWER_AS}), answers=BROWSED),),
     Shape.LIVE: (Method("GET"),),
     Shape.READY: (Method("GET"),),
     Shape.METRICS: (Method("GET", answers=METRICS),),
     Shape.OPENAPI: (Method("GET", answers=(MediaType("application/json"),)),),
     Shape.DOCS: (Method("GET", answers=(MediaType("text/html"),)),),
     Shape.DOCS_FILE: (Method("GET", answers=(ANY,)),),
+    Shape.PAGES_FILE: (Method("GET", answers=(ANY,)),),
+    Shape.PAGES_GO: (Method("GET", answers=(ANY,)),),
     Shape.PROTECTED_RESOURCE: (Method("GET", answers=(ANY,)),),
     Shape.COLLECTION: (
         Method("GET", ON_MANY, answers=LISTS, needs="list"),
         Method("POST", ON_CREATE, JSON_API, writes=("create",), preconditions=MAY_EXIST),
     ),
     Shape.RESOURCE: (
-        Method("GET", ON_ONE, needs="detail"),
+        Method("GET", READ_ONE, answers=BROWSED, needs="detail"),
         Method("PATCH", ON_ONE, JSON_API, writes=("update",), preconditions=OF_VERSION),
         Method("DELETE", writes=("delete",), preconditions=OF_VERSION),
     ),
     Shape.RELATED: (
         Method("GET", ON_MANY, answers=LISTS, needs="read", is_to_many=True),
-        Method("GET", ON_ONE, needs="read", is_to_many=False),
+        Method("GET", READ_ONE, answers=BROWSED, needs="read", is_to_many=False),
         Method("POST", ON_ONE, JSON_API, is_to_many=True, writes=("add", "create"), preconditions=MAY_EXIST),
         Method("PATCH", ON_ONE, JSON_API, is_to_many=False, writes=("update",), preconditions=OF_VERSION),
         Method("DELETE", is_to_many=False, writes=("delete",), preconditions=OF_VERSION),
     ),
     Shape.RELATIONSHIP: (
-        Method("GET", ON_LINKAGE, needs="read", is_to_many=True),
-        Method("GET", ON_ONE, needs="read", is_to_many=False),
+        Method("GET", ON_LINKAGE | {ANSWER_AS}, answers=BROWSED, needs="read", is_to_many=True),
+        Method("GET", READ_ONE, answers=BROWSED, needs="read", is_to_many=False),
         Method("POST", body=JSON_API, is_to_many=True, writes=("add",), preconditions=OF_VERSION),
         Method("PATCH", ON_WRITTEN_LINKAGE, JSON_API, is_to_many=True, writes=("replace",), preconditions=OF_VERSION),
         Method("PATCH", ON_ONE, JSON_API, is_to_many=False, writes=("replace",), preconditions=OF_VERSION),
@@ -173,7 +179,9 @@ def methods_of(shape: Shape, declared: frozenset[str] = frozenset(), is_to_many:
         methods["HEAD"] = methods["GET"]
         if shape in QUERIED:
             get = methods["GET"]
-            methods[QUERY] = msgspec.structs.replace(get, name=QUERY, body=FORM, accepts=get.accepts - {ANSWER_AS})
+            answers = tuple([one for one in get.answers if one is not HTML])
+            accepts = get.accepts - {ANSWER_AS}
+            methods[QUERY] = msgspec.structs.replace(get, name=QUERY, body=FORM, accepts=accepts, answers=answers)
     return methods | {"OPTIONS": OPTIONS}
 
 
@@ -213,15 +221,23 @@ ADMIN: dict[str, Shape] = {str(shape): shape for shape in (Shape.LIVE, Shape.REA
 
 
 def fixed_paths(
-    operations_path: str, *, has_admin: bool = True, has_openapi: bool = True, has_docs: bool = True
+    operations_path: str,
+    *,
+    has_admin: bool = True,
+    has_openapi: bool = True,
+    has_docs: bool = True,
+    has_pages: bool = True,
 ) -> dict[str, Shape]:
     """Return the paths that do not depend on declarations. operations_path: "" disables atomic operations. has_admin:
-    whether this port answers health and metrics. has_docs: whether there is a docs page, which needs has_openapi."""
+    whether this port answers health and metrics. has_docs: whether there is a docs page, which needs has_openapi.
+    has_pages: whether there are pages for people."""
     fixed = {str(Shape.ROOT): Shape.ROOT} | (ADMIN if has_admin else {})
     if has_openapi:
         fixed[str(Shape.OPENAPI)] = Shape.OPENAPI
     if has_openapi and has_docs:
         fixed |= {str(Shape.DOCS): Shape.DOCS} | {f"{Shape.DOCS}/{name}": Shape.DOCS_FILE for name in DOCS_FILES}
+    if has_pages:
+        fixed |= {f"/-/pages/{name}": Shape.PAGES_FILE for name in PAGES_FILES} | {Shape.PAGES_GO: Shape.PAGES_GO}
     return fixed | ({operations_path: Shape.OPERATIONS} if operations_path else {})
 
 

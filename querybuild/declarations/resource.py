@@ -447,7 +447,8 @@ class Resource(msgspec.Struct, frozen=True, eq=False):
     deleted rows. version: the column that tells whether a row has changed; without it PostgreSQL's `xmin` does.
     requires_match: whether a PATCH or DELETE must say by If-Match which version it is meant for. hooks: custom code
     around its writes. access: the rules for who may do what with which rows. description: what its rows are, for
-    readers of the API. abilities: what the server finds out about the table.
+    readers of the API. label: the attribute that people know its rows by, on pages. abilities: what the server finds
+    out about the table.
     """
 
     type: str
@@ -466,6 +467,7 @@ class Resource(msgspec.Struct, frozen=True, eq=False):
     hooks: Hooks = NO_HOOKS
     access: tuple[Allow, ...] = ()
     description: str = ""
+    label: str = ""
     abilities: TableAbilities = TableAbilities()
 
     @property

@@ -158,13 +158,15 @@ def node_of(
     branches: tuple[Branch, ...] = (),
     targets: tuple[Rows | None, ...] = (),
     version: RowVersion | None = None,
+    carried: tuple[Attribute, ...] = (),
 ) -> Node:
-    """Create a node. It reads the attributes that are shown, those that the computed ones depend on, and the
-    version."""
-    sources = [source for shown in attributes for source in sources_of(shown, rows.resource)]
-    read = dict.fromkeys([shown for shown in attributes if shown.compute is None] + sources)
+    """Create a node. It reads the attributes that are shown, those that the computed ones depend on, and the version.
+    carried: attributes that it reads although they may not be shown."""
+    wanted = tuple(dict.fromkeys((*attributes, *carried)))
+    sources = [source for one in wanted for source in sources_of(one, rows.resource)]
+    read = dict.fromkeys([one for one in wanted if one.compute is None] + sources)
     own = () if version is None else (version.attribute,)
-    computed = tuple(shown for shown in attributes if shown.compute is not None)
+    computed = tuple(one for one in wanted if one.compute is not None)
     return Node(rows, (*read, *own), attributes, computed, relationships, keys, branches, targets, version)
 
 

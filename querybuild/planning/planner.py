@@ -14,7 +14,7 @@ import msgspec
 from querybuild.cursors import mark_of
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.function import Call, Returned
-from querybuild.declarations.resource import Attribute, Relationship, Resource, own_key_of, referring_key
+from querybuild.declarations.resource import Relationship, Resource, own_key_of, referring_key
 from querybuild.errors import ApiError, FieldsError, IncludeError, listed, nearest, quoted
 from querybuild.filters import SentFilter, sent_filters
 from querybuild.planning.conditions import ConditionPlanner
@@ -25,6 +25,7 @@ from querybuild.planning.plan import Branch, Included, Node, ReadPlan, node_of
 from querybuild.planning.reads.choices import NOTHING_CHOSEN, ChoicePlanner, Path, PlannedChoice
 from querybuild.planning.reads.counting import NO_REFERENCES, References, counted_by
 from querybuild.planning.reads.fetching import chosen_fetch, included_fetch, linkage_fetch, united
+from querybuild.planning.reads.forms import Fieldset, browsed, carried, first_fields, line_columns, shown_linkage
 from querybuild.planning.reads.grouping import GroupPlanner
 from querybuild.planning.reads.list_names import list_name, list_vals
 from querybuild.planning.reads.nearest import near_filter, plan_near
@@ -35,7 +36,7 @@ from querybuild.planning.reads.stream_plan import can_be_streamed
 from querybuild.planning.row_plan import FIRST_ALIAS, Condition, IdIs, OrderKey, RelatedScope, Rows
 from querybuild.planning.rows import MAX_COLUMNS, joined_width
 from querybuild.planning.rowsets import open_key_rows, open_owners, open_related, rows_with_alias, with_conditions
-from querybuild.query import GroupQuery, Limits, Page, Query
+from querybuild.query import GroupQuery, Limits, Page, Query, ReadForm
 
 LINK, PARENT = "t1", "p"
 """The aliases of a link table that is joined to related rows, and of the row that the path names."""
@@ -79,7 +80,6 @@ class PlannedRead(msgspec.Struct, frozen=True):
     cost: int = 0
 
 
-Fieldset = tuple[tuple[Attribute, ...], tuple[Relationship, ...]]
 IncludeTree = dict[str, "IncludeTree"]
 
 
@@ -204,6 +204,8 @@ class _ReadPlanner:
         self.sorts = SortPlanner(catalog, limits, errors, self.conditions)
         self._choices = NOTHING_CHOSEN
         self._joined_count = 0
+        self._form: ReadForm = "document"
+        self._labelled: frozenset[Path] = frozenset()
 
     def related(self, query: Query, scope: RelatedScope, *, shows_resources: bool | None = None) -> PlannedRead:
         """Plan the related rows of the resource that the path names. shows_resources: for linkage, whether the
@@ -253,7 +255,7 @@ class _ReadPlanner:
             has_far_offset=rows.offset is not None and page.offset >= FAR_OFFSET,
             usual_limit=pages.rows_read if page.size == self.limits.page_size else None,
             counted_by=counted_by(rows, references),
-            columns=self._columns(query, resource),
+            columns=line_columns(query, resource),
         )
         if not page.size and can_be_streamed(plan):
             plan = msgspec.structs.replace(plan, first_rows=self._first_rows())
@@ -358,30 +360,24 @@ class _ReadPlanner:
     ) -> Node:
         """Return the node of the primary rows. Linkage without included resources only has ids."""
         is_single = shows_resources is None and is_single
-        shown = self._columns(query, rows.resource)
+        shown = shown_linkage(query, rows.resource)
         node = self.root(query, rows, shown, is_joining=is_joining, is_single=is_single)
-        return node_of(rows) if shows_resources is False else node
-
-    def _columns(self, query: Query, resource: Resource) -> tuple[str, ...]:
-        """Return the fields of each line of an answer with rows, as declared or as `fields` orders them. A to-many has
-        no column."""
-        if query.form == "document":
-            return ()
-        known = [one.name for one in resource.readable_attributes]
-        known += [one.name for one in resource.relationships if not one.is_to_many]
-        sent = query.fields.get(resource.type)
-        return tuple(known if sent is None else [name for name in dict.fromkeys(sent) if name in known])
+        return node_of(rows, carried=carried(self._form, rows.resource)) if shows_resources is False else node
 
     def root(
         self, query: Query, rows: Rows, written: tuple[str, ...], *, is_joining: bool, is_single: bool = False
     ) -> Node:
         """Plan the node of the primary rows and its branches. is_joining: whether to-one includes may be joined.
         is_single: as for `node`."""
+        query, self._labelled = browsed(query, rows.resource, self.limits, is_single=is_single)
+        self._form = query.form
         tree, paths = self._include_tree(query, rows.resource)
         if query.choices and (tree or not query.include):
             known = self.catalog, self.limits, self.errors, self.conditions
             self._choices = ChoicePlanner(rows.resource, paths, *known).plan(query)
         fieldsets = self._fieldsets(query.fields)
+        if (first := first_fields(query, rows.resource, is_single=is_single)) is not None:
+            fieldsets[rows.resource.type] = first
         node = self.node(rows, tree, written, fieldsets, is_joining=is_joining, is_single=is_single)
         if is_joining and joined_width(node) > MAX_COLUMNS:
             return self.node(rows, tree, written, fieldsets, is_joining=False, is_single=is_single)
@@ -458,6 +454,8 @@ class _ReadPlanner:
         for the tag."""
         resource = rows.resource
         attributes, relationships = fieldsets.get(resource.type, (resource.readable_attributes, resource.relationships))
+        if path in self._labelled:
+            attributes, relationships = (), ()
         branches = []
         for relationship in resource.relationships:
             if relationship.name in tree:
@@ -488,7 +486,7 @@ class _ReadPlanner:
         if version is not None and not (version.column or is_single):
             version = None
         shown = attributes, relationships, tuple(keys), tuple(branches), targets if any(targets) else ()
-        return node_of(rows, *shown, version)
+        return node_of(rows, *shown, version, carried(self._form, resource))
 
     def _branch_rows(self, relationship: Relationship, parents: Rows) -> Rows:
         """Return the related rows, as they are fetched by the keys of the parents."""

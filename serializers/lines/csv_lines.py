@@ -87,7 +87,7 @@ class CsvEncoder:
         return None
 
 
-CSV = Representation(CsvEncoder, "rows")
+CSV = Representation(CsvEncoder)
 
 
 def _head_field(name: str) -> str:

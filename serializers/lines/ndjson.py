@@ -51,4 +51,4 @@ class NdjsonEncoder:
         return None
 
 
-NDJSON = Representation(NdjsonEncoder, "rows")
+NDJSON = Representation(NdjsonEncoder)

@@ -10,7 +10,6 @@ from querybuild.declarations.database_types.searches import MAX_SEARCH, searchab
 from querybuild.declarations.resource import Relationship, Resource, ToOne
 from querybuild.declarations.types import JSONB
 from querybuild.declarations.values import WITHOUT_NUL, JsonSchema
-from querybuild.groups import AGGREGATE_AS, GROUP_BY, GROUP_FILTER, GROUPING, TIME_ZONE
 from querybuild.parse import (
     ANSWER_AS,
     ANSWERS,
@@ -23,8 +22,9 @@ from querybuild.parse import (
     NEAR_TO,
     ON_CONFLICT,
     SEARCH_TEXT,
-    TOTALS,
 )
+from querybuild.parsing.groups import AGGREGATE_AS, GROUP_BY, GROUP_FILTER, GROUPING, TIME_ZONE
+from querybuild.parsing.paging import TOTALS
 from querybuild.planning.writes.conflicts import conflict_keys
 from serializers.openapi.api import Api, Schemas, component, ref
 from serializers.openapi.attributes import inside_pattern, typed_inside
@@ -119,6 +119,9 @@ def parameter_refs(
     that its linkage identifies. linkage: the relationship, if the route is one of linkage."""
     for family in FAMILIES:
         if family not in accepts or (family == ON_CONFLICT and not conflict_keys(shown)):
+            continue
+        if family == ANSWER_AS and SEARCH_TEXT not in accepts:
+            # Other routes have pages for people besides, and these are not described.
             continue
         if family == SEARCH_TEXT and not searchable_parts(shown):
             continue

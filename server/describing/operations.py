@@ -28,7 +28,7 @@ from serializers.openapi.parameters import id_parameter, parameter_refs
 from server.describing.responses import DescribedOperation, Refusals, response
 from server.errors import IDEMPOTENCY_KEY
 from server.http.idempotency import IDEMPOTENT_REPLAYED
-from server.http.negotiation import EXTENDED, FORM, MediaType
+from server.http.negotiation import EXTENDED, FORM, HTML, MediaType
 from server.http.preferences import PREFER, PREFERENCE_APPLIED
 from server.routes import TABLE, WRITES, Method, Route, Shape, methods_of
 
@@ -195,7 +195,7 @@ class Describer:
         if purpose.sends:
             found["requestBody"] = ref(self._body(purpose, subject, relationship), "requestBodies")
         described = self.described(row, has_id=route.shape is not Shape.COLLECTION)
-        found["responses"] = self._done(purpose, shown, row.answers[1:]) | self.refusals.of(described)
+        found["responses"] = self._done(purpose, shown, _described(row)) | self.refusals.of(described)
         return found | self.security(has_public=(subject.type, purpose.action) not in self.refused)
 
     def _body(self, purpose: Purpose, subject: Resource, relationship: Relationship | None) -> str:
@@ -245,6 +245,11 @@ class Describer:
         if purpose.action == "update" and purpose.answer and not self.is_open:
             found["204"] = response(204, {})
         return found
+
+
+def _described(row: Method) -> list[MediaType]:
+    """Return the media types of an answer besides that of JSON:API. Pages are for people."""
+    return [one for one in row.answers[1:] if one is not HTML]
 
 
 def _headers(row: Method, subject: Resource, linkage: Relationship | None) -> Iterator[str]:

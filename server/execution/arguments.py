@@ -6,6 +6,9 @@ from typing import Any
 
 import msgspec
 
+from querybuild.declarations.resource import Resource
+from querybuild.declarations.values import ValueFault
+from querybuild.errors import resource_not_found
 from querybuild.planning.context import Context
 from querybuild.planning.page_values import WHOLE, PageValues, Values
 from querybuild.planning.row_plan import Slot
@@ -55,3 +58,11 @@ def repeated(ids: list[Any]) -> list[Any]:
     """Return the ids, repeated until they are as many as PostgreSQL assumes: `"id"=ANY($1)` means the same. For fewer,
     a plan for these very values looks cheaper than the kept one, so PostgreSQL would plan each time again."""
     return ids if not ids or len(ids) >= _PLANNED_IDS else ids * -(-_PLANNED_IDS // len(ids))
+
+
+def read_id(resource: Resource, id_text: str) -> Any:
+    """Return an id, converted to the type of its column. Raises ResourceNotFound if it is not a valid id."""
+    try:
+        return resource.id_type.read(id_text)
+    except ValueFault:
+        raise resource_not_found(resource.type, id_text) from None

@@ -8,6 +8,7 @@ from server.handlers.fixed.admin import AdminHandler, LiveHandler, MetricsHandle
 from server.handlers.fixed.descriptions import DescribingHandler, DocsFileHandler, DocsHandler, OpenApiHandler
 from server.handlers.fixed.protected_resource import ProtectedResourceHandler
 from server.handlers.fixed.root import RootHandler, ServerHandler
+from server.handlers.pages.files import PagesFileHandler, PagesGoHandler
 from server.handlers.preflight import PreflightHandler
 from server.handlers.refusing import ForeignOriginHandler, NotFoundHandler, UnknownHostHandler
 from server.handlers.resources.function import FunctionHandler
@@ -25,6 +26,8 @@ HANDLERS: dict[Shape, type[Handler]] = {
     Shape.OPENAPI: OpenApiHandler,
     Shape.DOCS: DocsHandler,
     Shape.DOCS_FILE: DocsFileHandler,
+    Shape.PAGES_FILE: PagesFileHandler,
+    Shape.PAGES_GO: PagesGoHandler,
     Shape.COLLECTION: CollectionHandler,
     Shape.RESOURCE: ResourceHandler,
     Shape.RELATED: RelatedHandler,

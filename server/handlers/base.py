@@ -19,21 +19,22 @@ from tornado.web import HTTPError, RequestHandler, stream_request_body
 
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Relationship, Resource
-from querybuild.declarations.values import ValueFault
-from querybuild.errors import SHOWN_CHARACTERS, ApiError, quoted, release_frames, resource_not_found
+from querybuild.errors import SHOWN_CHARACTERS, ApiError, quoted, release_frames
 from querybuild.parse import ANSWER_AS
 from querybuild.planning.context import Context
 from querybuild.principal import Principal
 from serializers.json_api import MEDIA_TYPE
 from server.engine import ANYBODY, Engine
 from server.errors import BodyTimeout, ErrorAnswer, MethodNotAllowed, RouteNotFound, UrlTooLong, answer
+from server.execution.arguments import read_id
 from server.handlers import telling
+from server.handlers.pages.answering import error_page, wants_page
 from server.handlers.received_body import ReceivedBody, exchange_of
 from server.handlers.sender import Sender
 from server.handlers.write_checks import check_query, check_write, max_body
 from server.http import compression
 from server.http.headers import Headers
-from server.http.negotiation import JSON_API, preferred_type
+from server.http.negotiation import HTML, JSON_API, preferred_type
 from server.http.request import Request
 from server.http.target import is_too_long
 from server.http.transport.answering import http_date
@@ -62,8 +63,8 @@ class Handler(RequestHandler):
     for its method. stages: each with its begin, by time.perf_counter. sent_bytes: of the answer's body.
     applied_extensions: the URIs that the body has as `ext` of its media type. is_tried: whether a write is rolled back
     in the end. answer_type: which media type the client prefers. is_stream: whether the answer is a stream, which has
-    its own timeout. is_quiet: whether the access log has this request only at level debug. is_counted: whether it
-    counts for limits."""
+    its own timeout. has_pages: whether people get errors as pages. is_quiet: whether the access log has this request
+    only at level debug. is_counted: whether it counts for limits."""
 
     applied_extensions: frozenset[str] = frozenset()
     is_tried = False
@@ -71,6 +72,7 @@ class Handler(RequestHandler):
     is_counted = True
     is_quiet = False
     is_stream = False
+    has_pages = True
     is_timed_out = False
     sent_bytes = 0
     span: Any = None
@@ -165,7 +167,8 @@ class Handler(RequestHandler):
         elif method is not OPTIONS:
             headers, query = self.request.headers.by_name, self.request.query
             if "Accept" in headers or ANSWER_AS in query:
-                self.answer_type = preferred_type(headers.get("Accept"), query, method.answers)
+                found = preferred_type(headers.get("Accept"), query, method.answers)
+                self.answer_type = JSON_API if found is HTML and not self.engine.settings.pages else found
             if method.name in WRITES:
                 self.prepare_write()
             elif method.name == QUERY:
@@ -335,7 +338,7 @@ class Handler(RequestHandler):
             self.set_header(name, value)
         if self.is_timed_out:
             exchange_of(self.request).end_after_answer()
-        self.finish(made.body)
+        self.finish(error_page(self, made) if wants_page(self) else made.body)
 
     def _log_fault(self, made: ErrorAnswer, error: BaseException) -> None:
         if made.is_fault:
@@ -488,11 +491,3 @@ class Handler(RequestHandler):
         if self.request.method != "HEAD":
             self.sent_bytes += sum(map(len, self._write_buffer))
         return super().flush(include_footers)
-
-
-def read_id(resource: Resource, id_text: str) -> Any:
-    """Return an id, converted to the type of its column. Raises ResourceNotFound if it is not a valid id."""
-    try:
-        return resource.id_type.read(id_text)
-    except ValueFault:
-        raise resource_not_found(resource.type, id_text) from None

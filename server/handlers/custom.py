@@ -20,12 +20,12 @@ from serializers.json_api import JSON_API
 from serializers.tags import read_match
 from server.engine import Engine
 from server.errors import InvalidTag, TooManyRows
-from server.execution.arguments import arguments_of
+from server.execution.arguments import arguments_of, read_id
 from server.execution.execute import execute_read, execute_short
 from server.execution.writes.answers import Ids
 from server.execution.writes.writer import Writer
 from server.handlers.auditing import Target, check_audit, record_written, with_ids
-from server.handlers.base import Handler, read_id
+from server.handlers.base import Handler
 from server.handlers.pipeline import door_of
 from server.handlers.reading import page_meta
 from server.handlers.write_checks import check_writable
@@ -51,6 +51,7 @@ class CustomHandler(Handler):
     document does not contain the route.
     """
 
+    has_pages = False
     database: Any
     openapi: Mapping[str, Any] = {}
     _context: Context | None = None

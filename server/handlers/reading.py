@@ -36,10 +36,12 @@ from server.execution.versions import is_whole, read_linkage_version, shown_vers
 from server.execution.writes.reply import Reply
 from server.handlers.base import Handler
 from server.handlers.conditional import ends_with_tag
+from server.handlers.pages.answering import asked_of, finish_page
+from server.handlers.pages.reads import list_page, resource_page
 from server.handlers.pipeline import run_stages
 from server.handlers.received_body import exchange_of
 from server.http import compression
-from server.http.negotiation import JSON_API, add_vary, asked_type
+from server.http.negotiation import HTML, JSON_API, add_vary, asked_type
 from server.http.preferences import COST, PREFER, PREFERENCE_APPLIED, wants_cost
 from server.limits.running import ClientGone
 from server.observing.logs import one_line
@@ -87,7 +89,7 @@ class ReadingHandler(Handler):
         """Answer a GET with a document or a stream. links: as for `Reading`."""
         if self.context.access.refused:
             self.engine.reads.check(shape, self.context)
-        if (form := self.answer_type.representation.form) != shape.form:
+        if (form := self.answer_type.form) != shape.form:
             shape = msgspec.structs.replace(shape, form=form)
         await run_stages(
             self,
@@ -136,6 +138,9 @@ class ReadingHandler(Handler):
         if reading.shape.kind == "resource" and not result.rows[0]:
             assert self.route is not None
             raise resource_not_found(reading.shape.resource.type, self.route.id)
+        if self.answer_type is HTML:
+            self._finish_read_page(reading, result, parent)
+            return
         try:
             pace = ALONE if result.count <= SHARED.short_rows else await self._long_pace()
             # The rows of a list without pages are limited already.
@@ -157,6 +162,17 @@ class ReadingHandler(Handler):
             etag = entity_tag(version, document) if has_tag else ""
             if not (etag and ends_with_tag(self, etag, version, len(document))):
                 self.finish_document(document)
+
+    def _finish_read_page(self, reading: Reading, result: ReadResult, parent: str | None) -> None:
+        """Send the page of a read."""
+        prepared, shape = reading.prepared, reading.shape
+        _, links, meta = self._described(prepared, result, reading.links(), None, parent)
+        resource = shape.resource if shape.relationship is None else self.catalog.target(shape.relationship)
+        asked, view = asked_of(self, resource), prepared.ready.encoders.view
+        if prepared.plan.is_collection:
+            finish_page(self, list_page(asked, view, prepared, result, links, meta or Meta()))
+        else:
+            finish_page(self, resource_page(asked, view, result.rows))
 
     def _tell_of_answer(self) -> None:
         """Set the headers that say how the document is represented, and for whom it may be kept."""
@@ -310,16 +326,28 @@ class ReadingHandler(Handler):
     ) -> Document:
         """Return the document of a read. links, meta: those that the document has besides `self` and the pages. parent:
         what cursors belong to. None: the id of the path."""
+        rows, links, meta = self._described(prepared, result, links, meta, parent)
+        encode = self.encoder_of(prepared).document
+        return encode(rows, links, meta, result.received_bytes, max_bytes, pace)
+
+    def _described(
+        self,
+        prepared: PreparedRead,
+        result: ReadResult,
+        links: dict[str, str],
+        meta: Meta | None,
+        parent: str | None,
+    ) -> tuple[Sequence[Sequence[Row]], dict[str, str], Meta | None]:
+        """Return the rows, links and `meta` of the document of a read. The arguments are those of `document`."""
         assert self.route is not None
         path = self.self_path()
-        encode = self.encoder_of(prepared).document
         if not prepared.plan.is_collection:
             if self.is_readable():
                 own = path if self.request.method == QUERY else with_query(path, prepared.queries.own)
                 links = {"self": own, **links}
             if (cost := self._shown_cost(prepared)) is not None:
                 meta = msgspec.structs.replace(meta or Meta(), cost=cost)
-            return encode(result.rows, links, meta, result.received_bytes, max_bytes, pace)
+            return result.rows, links, meta
         page, total = prepared.page, result.total
         exact = None if result.is_estimated or result.is_capped else total
         pages: dict[str, str] = {}
@@ -341,9 +369,9 @@ class ReadingHandler(Handler):
             counted.totalPages = None
         counted.partial = prepared.plan.is_linkage and bool(prepared.plan.rows.conditions)
         rows = result.rows
-        if prepared.plan.data == "groups":
+        if prepared.plan.data == "groups" and self.answer_type is not HTML:
             counted.groups, rows = encode_groups(prepared.plan, rows[0]), [()]
-        return encode(rows, pages | links, counted, result.received_bytes, max_bytes, pace)
+        return rows, pages | links, counted
 
     def _shows_cost(self) -> bool:
         """Return whether the answer has the cost of the read: the client prefers it."""

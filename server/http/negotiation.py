@@ -13,6 +13,7 @@ import msgspec
 from tornado.httputil import HTTPHeaders
 
 from querybuild.parse import ANSWER_AS, ANSWERS
+from querybuild.query import ReadForm
 from serializers import json_api
 from serializers.json_api import MEDIA_TYPE
 from serializers.lines import csv_lines, ndjson
@@ -34,12 +35,14 @@ Parameters = dict[str, str]
 
 class MediaType(msgspec.Struct, frozen=True, eq=False):
     """A media type of bodies and answers. extensions: the URIs that it may have as `ext`. representation: of the
-    documents of reads. content_type: the header of answers, if it is not the name. ending: of the name of a file.
-    aliases: other names that Accept may use. is_only_named: whether `*/*` does not mean it."""
+    documents of reads. form: what reads are planned for. content_type: the header of answers, if it is not the name.
+    ending: of the name of a file. aliases: other names that Accept may use. is_only_named: whether `*/*` does not mean
+    it."""
 
     name: str
     extensions: frozenset[str] = frozenset()
     representation: Representation = json_api.JSON_API
+    form: ReadForm = "document"
     content_type: str = ""
     ending: str = ""
     aliases: tuple[str, ...] = ()
@@ -51,13 +54,18 @@ ATOMIC_OPERATIONS = MediaType(MEDIA_TYPE, frozenset({ATOMIC}))
 CSV = MediaType(
     csv_lines.MEDIA_TYPE,
     representation=csv_lines.CSV,
+    form="rows",
     content_type=f"{csv_lines.MEDIA_TYPE}; charset=utf-8; header=present",
     ending="csv",
     is_only_named=True,
 )
-NDJSON = MediaType(ndjson.MEDIA_TYPE, representation=ndjson.NDJSON, ending="ndjson", is_only_named=True)
-LISTS = (JSON_API, CSV, NDJSON)
-"""The media types of lists."""
+NDJSON = MediaType(ndjson.MEDIA_TYPE, representation=ndjson.NDJSON, form="rows", ending="ndjson", is_only_named=True)
+HTML = MediaType("text/html", form="page", content_type="text/html; charset=utf-8", is_only_named=True)
+"""Pages for people. They are not documents: `server/handlers/pages/` makes them."""
+
+BROWSED = (JSON_API, HTML)
+LISTS = (JSON_API, CSV, NDJSON, HTML)
+"""The media types of reads, and those of lists."""
 
 _BY_ANSWER = dict(zip(ANSWERS, LISTS, strict=True))
 _ASKED = re.compile(rf"(?:^|&){ANSWER_AS}=([a-z]+)(?:&|$)")
@@ -109,7 +117,10 @@ def accepted_type(value: str, answers: tuple[MediaType, ...]) -> MediaType:
     found = answers[0]
     if len(answers) > 1:
         elements = [_parsed(element) for element in _ELEMENT.findall(value)]
-        found = max(answers, key=lambda one: _weight(one, elements))
+        names = {name for name, _ in elements}
+        # Programs in Java send text/html by default, and no browser sends it without this.
+        is_java = "image/gif" in names and "application/xhtml+xml" not in names
+        found = max(answers, key=lambda one: 0.0 if one is HTML and is_java else _weight(one, elements))
     if not found.is_only_named:
         _check_parameters(value, answers)
     return found

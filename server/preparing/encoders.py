@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from querybuild.sql.stream import StreamStatements
 from querybuild.sql.terms import reads_other_rows
 from serializers.encode import DocumentEncoder
 from serializers.json_api import JSON_API
+from serializers.pages.view import PageView
 from serializers.representation import Representation, Style
 from serializers.resource_objects import ResourceEncoder
 from serializers.streams import StreamEncoder
@@ -64,6 +66,11 @@ class DocumentEncoders:
             found = DocumentEncoder(self._plan, representation.make(self._plan, self._style))
             self._made[representation] = found
         return found
+
+    @cached_property
+    def view(self) -> PageView:
+        """What shows the rows on pages for people."""
+        return PageView(self._plan, self._style)
 
 
 class EncoderCaches(msgspec.Struct, frozen=True, eq=False):

@@ -224,6 +224,7 @@ class Settings(RetrySettings, frozen=True, kw_only=True):
         Positive, Meta(description="The largest includePage[path][size]: related resources of each resource."), LISTS
     ] = 1000
     max_groups: Annotated[Positive, Meta(description="The most groups of a page of groups."), LISTS] = 1000
+    pages: Annotated[bool, Meta(description="Answer browsers with pages for people."), LISTS] = True
     csv_safe: Annotated[
         bool,
         Meta(description="Write a ' before texts of CSV that a program for spreadsheets would take for formulas."),

@@ -14,8 +14,8 @@ from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.operators import operator_names
 from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne, inner_attribute
 from querybuild.declarations.types import JSONB
-from querybuild.groups import GROUPING
 from querybuild.parse import CHOICES, NEAR_TO, SEARCH_TEXT
+from querybuild.parsing.groups import GROUPING
 from tests.property.served import MEDIA_TYPE, Headers
 from tests.property.values import Pairs, dump, near, numbers, texts, trees
 

@@ -17,7 +17,8 @@ import waterspout
 from querybuild.declarations.operators import all_names
 from querybuild.declarations.types import ColumnType
 from querybuild.filters import GROUPS, RELATION_OPERATORS
-from querybuild.parse import FAMILIES, PAGE_KEYS
+from querybuild.parse import FAMILIES
+from querybuild.parsing.paging import PAGE_KEYS
 from server.__main__ import main
 from server.engine import ANYBODY, Engine
 from server.errors import ERRORS, INTERNAL

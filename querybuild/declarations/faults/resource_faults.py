@@ -115,6 +115,9 @@ def _resource_faults(resource: Resource) -> Iterator[str]:
         if not identifier or "\0" in identifier or len(identifier.encode()) > 63:
             yield f"{quoted(identifier)} is not a valid name in PostgreSQL: it must have 1 to 63 bytes"
     yield from _hook_faults(resource.hooks)
+    label = resource.attribute(resource.label)
+    if resource.label and (label is None or not label.type.is_text):
+        yield f"label: {quoted(resource.label)} must be an attribute that is a text"
     if isinstance(resource.version, Version) and resource.version.by not in ("", "server", "database"):
         yield f'version: `by` must be "server" or "database", not {resource.version.by!r}'
     for attribute in resource.attributes:

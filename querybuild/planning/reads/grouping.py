@@ -33,7 +33,7 @@ from querybuild.declarations.types import (
 from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, FilterError, GroupError, SortError, listed, nearest, quoted
 from querybuild.filters import fault
-from querybuild.groups import GROUP_BY, TIME_ZONE
+from querybuild.parsing.groups import GROUP_BY, TIME_ZONE
 from querybuild.planning.conditions import ConditionPlanner
 from querybuild.planning.plan import Node, node_of
 from querybuild.planning.reads.sorts import SortPlanner

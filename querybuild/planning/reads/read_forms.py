@@ -17,8 +17,8 @@ from querybuild.cursors import Cursor, decode_cursor, mark_of
 from querybuild.declarations.json_texts import JsonFault, has_all_names, load_json, load_unchecked
 from querybuild.declarations.values import ValueFault
 from querybuild.filters import COMPARISON_MEMBERS, COUNT, COUNT_MEMBERS, GROUPS, RELATION_OPERATORS
-from querybuild.groups import GROUP_FILTER, TIME_ZONE
 from querybuild.parse import INCLUDE_FILTER, NEAR_TO, SEARCH_TEXT, decoded, is_ignored
+from querybuild.parsing.groups import GROUP_FILTER, TIME_ZONE
 from querybuild.planning.conditions import NULL_TEXT
 from querybuild.planning.page_values import PageValues, Values, page_values
 from querybuild.planning.planner import FAR_OFFSET, PlannedRead

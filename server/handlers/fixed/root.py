@@ -7,6 +7,9 @@ import msgspec
 
 from serializers.objects import LinksDocument
 from server.handlers.base import Handler
+from server.handlers.pages.answering import finish_page
+from server.handlers.pages.start import start_page
+from server.http.negotiation import HTML
 from server.routes import Shape
 
 _DESCRIPTIONS = {"service-desc": Shape.OPENAPI, "service-doc": Shape.DOCS}
@@ -17,6 +20,9 @@ class RootHandler(Handler):
     """Answers with links to every collection."""
 
     async def get(self) -> None:
+        if self.answer_type is HTML:
+            finish_page(self, await start_page(self))
+            return
         self.check_parameters()
         base = self.engine.base_url
         links = {"self": f"{base}/"}

@@ -109,7 +109,7 @@ class FunctionHandler(WritingHandler):
             accepts=self._parameters,
             call=call,
             has_versions=not self.is_tried,
-            form=self.answer_type.representation.form,
+            form=self.answer_type.form,
         )
         try:
             prepared = self.engine.reads.prepare(shape, self.request.query, self.context)

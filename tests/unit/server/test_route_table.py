@@ -8,15 +8,17 @@ from querybuild.declarations.resource import RELATIONSHIP_METHODS, RESOURCE_METH
 from querybuild.parse import FAMILIES
 from server.handlers import HANDLERS
 from server.handlers.custom import CustomHandler, defined_methods
-from server.http.negotiation import ANY, ATOMIC_OPERATIONS, JSON_API, LISTS
+from server.http.negotiation import ANY, ATOMIC_OPERATIONS, BROWSED, JSON_API, LISTS
 from server.routes import OPENMETRICS, QUERIED, QUERY, TABLE, TEXT, Shape, methods_of
 
 ALL = RESOURCE_METHODS | RELATIONSHIP_METHODS
 UNREAD = ALL - {"list", "detail", "read"}
 
 INCLUDES = "include includeFilter includePage includeSort"
+READ_ONE = f"answerAs fields {INCLUDES}"
 CREATE, ONE, LINKAGE = f"fields {INCLUDES} onConflict", f"fields {INCLUDES}", f"fields {INCLUDES} page"
 LINKAGE_READ = f"fields filter {INCLUDES} page sort"
+READ_LINKAGE = f"answerAs {LINKAGE_READ}"
 MANY = f"aggregateAs answerAs fields filter groupBy groupFilter {INCLUDES} nearTo page searchText sort timeZone"
 NAMES = {None: "", JSON_API: "json:api", ATOMIC_OPERATIONS: "atomic", ANY: "any"}
 
@@ -24,27 +26,28 @@ NAMES = {None: "", JSON_API: "json:api", ATOMIC_OPERATIONS: "atomic", ANY: "any"
 @pytest.mark.parametrize(
     ("shape", "declared", "is_to_many", "rows"),
     [
-        (Shape.ROOT, ALL, None, ["GET||"]),
+        (Shape.ROOT, ALL, None, ["GET|answerAs|"]),
         (Shape.LIVE, ALL, None, ["GET||"]),
         (Shape.READY, ALL, None, ["GET||"]),
         (Shape.METRICS, ALL, None, ["GET||"]),
         (Shape.PROTECTED_RESOURCE, ALL, None, ["GET||"]),
         *((shape, ALL, None, ["GET||"]) for shape in (Shape.OPENAPI, Shape.DOCS, Shape.DOCS_FILE)),
+        *((shape, ALL, None, ["GET||"]) for shape in (Shape.PAGES_FILE, Shape.PAGES_GO)),
         (Shape.COLLECTION, ALL, None, [f"GET|{MANY}|", f"POST|{CREATE}|json:api"]),
         (Shape.COLLECTION, {"list"}, None, [f"GET|{MANY}|", f"POST|{CREATE}|json:api"]),
         (Shape.COLLECTION, UNREAD, None, [f"POST|{CREATE}|json:api"]),
-        (Shape.RESOURCE, ALL, None, [f"GET|{ONE}|", f"PATCH|{ONE}|json:api", "DELETE||"]),
-        (Shape.RESOURCE, {"detail"}, None, [f"GET|{ONE}|", f"PATCH|{ONE}|json:api", "DELETE||"]),
+        (Shape.RESOURCE, ALL, None, [f"GET|{READ_ONE}|", f"PATCH|{ONE}|json:api", "DELETE||"]),
+        (Shape.RESOURCE, {"detail"}, None, [f"GET|{READ_ONE}|", f"PATCH|{ONE}|json:api", "DELETE||"]),
         (Shape.RESOURCE, UNREAD, None, [f"PATCH|{ONE}|json:api", "DELETE||"]),
         (Shape.RELATED, ALL, True, [f"GET|{MANY}|", f"POST|{ONE}|json:api"]),
-        (Shape.RELATED, ALL, False, [f"GET|{ONE}|", f"PATCH|{ONE}|json:api", "DELETE||"]),
+        (Shape.RELATED, ALL, False, [f"GET|{READ_ONE}|", f"PATCH|{ONE}|json:api", "DELETE||"]),
         (Shape.RELATED, UNREAD, True, [f"POST|{ONE}|json:api"]),
         (Shape.RELATED, UNREAD, False, [f"PATCH|{ONE}|json:api", "DELETE||"]),
         (
             *(Shape.RELATIONSHIP, ALL, True),
-            [f"GET|{LINKAGE_READ}|", "POST||json:api", f"PATCH|{LINKAGE}|json:api", "DELETE||json:api"],
+            [f"GET|{READ_LINKAGE}|", "POST||json:api", f"PATCH|{LINKAGE}|json:api", "DELETE||json:api"],
         ),
-        (Shape.RELATIONSHIP, ALL, False, [f"GET|{ONE}|", f"PATCH|{ONE}|json:api"]),
+        (Shape.RELATIONSHIP, ALL, False, [f"GET|{READ_ONE}|", f"PATCH|{ONE}|json:api"]),
         (Shape.RELATIONSHIP, UNREAD, True, ["POST||json:api", f"PATCH|{LINKAGE}|json:api", "DELETE||json:api"]),
         (Shape.RELATIONSHIP, UNREAD, False, [f"PATCH|{ONE}|json:api"]),
         (Shape.OPERATIONS, ALL, None, ["POST||atomic"]),
@@ -81,7 +84,9 @@ def test_media_types_of_answers() -> None:
     answers = {shape: {one.name for row in rows for one in row.answers} for shape, rows in TABLE.items()}
     others = {Shape.METRICS: {TEXT, OPENMETRICS}, Shape.CUSTOM: {"*/*"}, Shape.PROTECTED_RESOURCE: {"*/*"}}
     others |= {Shape.OPENAPI: {"application/json"}, Shape.DOCS: {"text/html"}, Shape.DOCS_FILE: {"*/*"}}
-    others |= {key: {one.name for one in LISTS} for key in (Shape.COLLECTION, Shape.RELATED, Shape.FUNCTION)}
+    others |= {shape: {"*/*"} for shape in (Shape.PAGES_FILE, Shape.PAGES_GO)}
+    others |= {shape: {one.name for one in BROWSED} for shape in (Shape.ROOT, Shape.RESOURCE, Shape.RELATIONSHIP)}
+    others |= {shape: {one.name for one in LISTS} for shape in (Shape.COLLECTION, Shape.RELATED, Shape.FUNCTION)}
     assert answers == {shape: others.get(shape, {JSON_API.name}) for shape in Shape}
     extended = {shape for shape, rows in TABLE.items() for row in rows if ATOMIC_OPERATIONS in row.answers}
     assert extended == {Shape.OPERATIONS}

@@ -1,0 +1,1 @@
+"""Parses families of parameters."""

@@ -1,0 +1,236 @@
+"""Makes the parts of pages that show rows. What comes in: a plan, once; then the rows of each answer. What goes out:
+tables and lists as Markup.
+
+It must not know: SQL, HTTP, the request.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+from markupsafe import Markup
+
+from querybuild.declarations.resource import Attribute, Resource
+from querybuild.planning.plan import Branch, Node, ReadPlan
+from querybuild.planning.reads.labels import label_of
+from querybuild.planning.rows import FirstRows, Row, key_position, nodes
+from serializers.links import quote_segment, related_path, resource_path
+from serializers.pages.values import NULL, cell, is_number, label_text, shown_value, whole
+from serializers.representation import Style
+from serializers.resource_objects import UNNAMEABLE, value_positions, values_of
+
+SHOWN_RELATED = 5
+"""How many included resources a cell shows."""
+
+Found = dict[int, Sequence[Row]]
+"""The rows of each node, by its position in pre-order."""
+
+
+class Column(msgspec.Struct, frozen=True, eq=False):
+    """A column of a table. name: of the field. sort: the key that sorts by it, empty without one. is_number: whether
+    its values are at the right."""
+
+    name: str
+    sort: str = ""
+    is_number: bool = False
+
+
+class Field(msgspec.Struct, frozen=True, eq=False):
+    """An attribute of a resource, with its value."""
+
+    name: str
+    value: Markup
+    description: str = ""
+
+
+class Link(msgspec.Struct, frozen=True, eq=False):
+    """A link to a resource, by its label. url: empty if no URL can name it."""
+
+    url: str
+    label: str
+
+
+class Related(msgspec.Struct, frozen=True, eq=False):
+    """The related resources of a relationship on the page of a resource. total: of all, None if it is not known."""
+
+    name: str
+    is_to_many: bool
+    links: list[Link]
+    url: str
+    total: int | None = None
+    description: str = ""
+
+
+class PageView:
+    """Writes the rows of one plan."""
+
+    def __init__(self, plan: ReadPlan, style: Style) -> None:
+        node, self._plan = plan.node, plan
+        self._base_url = style.base_url
+        self._known = value_positions(node)
+        self._order = [one for one, _ in nodes(node)]
+        self._named = _Named(node, style.base_url)
+        self._distance = node.width if plan.rows.nearest is not None else None
+        self._branches = [branch for branch in node.branches if branch.relationship in node.relationships]
+        self.columns = [Column("id", "id")]
+        self._cells: list[tuple[Attribute, int, Callable[[Any], Any]]] = []
+        for one in node.attributes:
+            self.columns.append(Column(one.name, _sort_of(one), is_number(one)))
+            self._cells.append((one, self._known[one], shown_value(one)))
+        for branch in self._branches:
+            target, relationship = branch.node.resource, branch.relationship
+            label = label_of(target)
+            by_label = f"{relationship.name}.{label.name}" if label is not None and label.is_sortable else ""
+            sort = f"count({relationship.name})" if relationship.is_to_many else by_label or f"{relationship.name}.id"
+            self.columns.append(Column(relationship.name, sort if relationship.filterable else ""))
+        if self._distance is not None:
+            self.columns.append(Column("distance", is_number=True))
+
+    def table(self, rows: Sequence[Sequence[Row]]) -> Markup:
+        """Return the rows of a table: `<tr>`. rows: those of each node, in pre-order."""
+        primary = rows[0]
+        columns: list[list[Markup]] = [[_row_head(self._named.link(row), row[0]) for row in primary]]
+        for attribute, position, show in self._cells:
+            opening = '<td class="n">' if is_number(attribute) else "<td>"
+            columns.append([Markup(f"{opening}{cell(show(row[position]))}</td>") for row in primary])
+        for branch, links in zip(self._branches, self._related(rows), strict=True):
+            of = itemgetter(key_position(self.node, branch))
+            columns.append([_related_cell(branch, links.get(of(row), [])) for row in primary])
+        if self._distance is not None:
+            columns.append([Markup(f'<td class="n">{row[self._distance]}</td>') for row in primary])
+        return Markup("").join([Markup(f"<tr>{''.join(cells)}</tr>\n") for cells in zip(*columns, strict=True)])
+
+    def links(self, rows: Sequence[Row]) -> list[Link]:
+        """Return links to primary rows, by their labels."""
+        return [self._named.link(row) for row in rows]
+
+    def fields(self, row: Row) -> list[Field]:
+        """Return the attributes of one resource."""
+        return [Field(one.name, whole(show(row[position])), one.description) for one, position, show in self._cells]
+
+    def related(self, rows: Sequence[Sequence[Row]]) -> list[Related]:
+        """Return the relationships of one resource, with the first rows of each."""
+        row, node = rows[0][0], self._plan.node
+        own = resource_path(self._base_url, node.resource, quote_segment(str(row[0])))
+        by_name = dict(zip([one.relationship.name for one in self._branches], self._related(rows), strict=True))
+        totals = {one.relationship.name: self._total(one, rows, row) for one in self._branches}
+        branches = {one.relationship.name: one for one in self._branches}
+        found = []
+        for one in node.relationships:
+            links: list[Link] = []
+            if one.name in branches:
+                links = by_name[one.name].get(_parent_of(branches[one.name], node, row), [])
+            url = related_path(own, one) if "read" in one.methods and row[0] not in UNNAMEABLE else ""
+            found.append(Related(one.name, one.is_to_many, links, url, totals.get(one.name), one.description))
+        return found
+
+    @property
+    def node(self) -> Node:
+        """The primary rows."""
+        return self._plan.node
+
+    def heading(self, row: Row) -> str:
+        """Return the label of a row."""
+        return self._named.link(row).label
+
+    def _total(self, branch: Branch, rows: Sequence[Sequence[Row]], row: Row) -> int | None:
+        children = rows[self._index_of(branch)]
+        if not isinstance(children, FirstRows):
+            return len(children) if branch.relationship.is_to_many and branch.is_included else None
+        return children.totals.get(row[0], len(children.by_parent.get(row[0], ())))
+
+    def _index_of(self, branch: Branch) -> int:
+        return next(index for index, node in enumerate(self._order) if node is branch.node)
+
+    def _related(self, rows: Sequence[Sequence[Row]]) -> Iterator[dict[Any, list[Link]]]:
+        """Yield for each branch the links to related rows, by what `_parent_of` returns."""
+        for branch in self._branches:
+            children, named = rows[self._index_of(branch)], _Named(branch.node, self._base_url)
+            found: dict[Any, list[Link]] = defaultdict(list)
+            if branch.fetch == "row":
+                position = key_position(self._plan.node, branch)
+                for key in {row[position] for row in rows[0]}:
+                    if key is not None:
+                        found[key].append(named.of_id(key))
+            elif branch.relationship.is_own_key:
+                for child in children:
+                    found[child[0]] = [named.link(child)]
+            elif isinstance(children, FirstRows):
+                for parent, own in children.by_parent.items():
+                    found[parent] = [named.link(child) for child in own]
+            else:
+                for child in children:
+                    found[child[branch.node.position_of_parent]].append(named.link(child))
+            yield found
+
+
+class _Named:
+    """Makes links to the rows of a node."""
+
+    def __init__(self, node: Node, base_url: str) -> None:
+        self._resource, self._base_url = node.resource, base_url
+        self._has_page = "detail" in node.resource.methods
+        label = label_of(node.resource)
+        self._label = None if label is None else value_positions(node).get(label)
+
+    def link(self, row: Row) -> Link:
+        label = None if self._label is None else row[self._label]
+        return Link(self._url(row[0]), label_text(label, row[0]))
+
+    def of_id(self, row_id: Any) -> Link:
+        return Link(self._url(row_id), str(row_id))
+
+    def _url(self, row_id: Any) -> str:
+        is_named = self._has_page and row_id not in UNNAMEABLE
+        return resource_path(self._base_url, self._resource, quote_segment(str(row_id))) if is_named else ""
+
+
+def _parent_of(branch: Branch, node: Node, row: Row) -> Any:
+    """Return what the related rows of a row are found by: its key, or its id."""
+    return row[key_position(node, branch)]
+
+
+def _row_head(link: Link, row_id: Any) -> Markup:
+    link = Link(link.url, str(row_id))
+    return Markup(f'<th scope="row">{anchor(link)}</th>')
+
+
+def anchor(link: Link) -> Markup:
+    """Return a link as an element, or only its text if it has no URL."""
+    text = Markup("<bdi>{}</bdi>").format(link.label)
+    return Markup('<a href="{}">{}</a>').format(link.url, text) if link.url else text
+
+
+def _related_cell(branch: Branch, links: list[Link]) -> Markup:
+    if not links:
+        return Markup(f"<td>{'' if branch.relationship.is_to_many else NULL}</td>")
+    shown = Markup(", ").join([anchor(link) for link in links[:SHOWN_RELATED]])
+    more = f' <span class="muted">and {len(links) - SHOWN_RELATED} more</span>' if len(links) > SHOWN_RELATED else ""
+    opening = '<td class="r">' if branch.relationship.is_to_many else "<td>"
+    return Markup(f"{opening}{shown}{more}</td>")
+
+
+def _sort_of(attribute: Attribute) -> str:
+    element = attribute.type.element
+    has_cursor = element is None or element.name != "enum"
+    return attribute.name if attribute.is_sortable and attribute.type.has_order and has_cursor else ""
+
+
+def group_table(plan: ReadPlan, rows: Sequence[Row]) -> tuple[list[tuple[str, bool]], Markup]:
+    """Return the heads of a table of groups, each with whether it is a number, and its rows."""
+    heads = [(one.name, is_number(one)) for one in plan.node.attributes]
+    openings = ['<td class="n">' if is_n else "<td>" for _, is_n in heads]
+    lines = [
+        "".join([f"{opening}{cell(value)}</td>" for opening, value in zip(openings, values, strict=True)])
+        for values in values_of(plan.node)(rows)
+    ]
+    return heads, Markup("".join([f"<tr>{line}</tr>\n" for line in lines]))
+
+
+def title_of(resource: Resource) -> str:
+    """Return the heading of the list of a resource: its path in words."""
+    return resource.path.rpartition("/")[2].replace("_", " ").replace("-", " ").capitalize()

@@ -1,0 +1,1 @@
+"""Answers with pages for people."""

@@ -1,0 +1,80 @@
+"""Sends pages, and makes those of errors."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from querybuild.declarations.resource import Resource
+from serializers.pages.rendering import CONTENT_SECURITY_POLICY, Frame, render
+from server.errors import ErrorAnswer, NotAcceptable
+from server.handlers import telling
+from server.handlers.pages.reads import Asked, docs_url
+from server.http.negotiation import BROWSED, HTML, preferred_type
+
+if TYPE_CHECKING:
+    from server.handlers.base import Handler
+
+NO_PAGES = "/-/"
+"""Below this path programs ask, but for the pages themselves."""
+
+
+def asked_of(handler: Handler, resource: Resource) -> Asked:
+    """Return what a page knows of the request of a handler. resource: of its rows."""
+    route, engine = handler.route, handler.engine
+    assert route is not None
+    timing = telling.timing(handler.stages) if telling.sends_timing(engine, handler.request) else ""
+    known = engine, handler.request, route, resource, handler.catalog, handler.context
+    return Asked(*known, engine.base_url + route.path, timing)
+
+
+def finish_page(handler: Handler, page: bytes, status: int = 200) -> None:
+    """Send a page. Only the browser of the principal may keep it."""
+    tell_of_page(handler)
+    if handler.engine.has_authentication and handler.sender.is_private:
+        handler.set_header("Cache-Control", "private, no-cache")
+    else:
+        handler.tell_caches()
+    handler.finish_document(page, status)
+
+
+def tell_of_page(handler: Handler) -> None:
+    """Set the headers of a page: its media type, what it may load, and what it depends on."""
+    handler.set_header("Content-Type", HTML.content_type)
+    handler.set_header("Content-Security-Policy", CONTENT_SECURITY_POLICY)
+    handler.set_header("Referrer-Policy", "same-origin")
+    handler.set_header("Vary", "Accept, Authorization, Cookie")
+
+
+def wants_page(handler: Handler) -> bool:
+    """Return whether a request is one of a person, who gets errors as pages: a GET that prefers HTML, but not below
+    `/-/` and on custom routes."""
+    request = handler.request
+    if request.method not in ("GET", "HEAD") or not handler.engine.settings.pages or not handler.has_pages:
+        return False
+    if request.path.startswith(handler.engine.settings.path_prefix + NO_PAGES):
+        return False
+    try:
+        return preferred_type(request.headers.by_name.get("Accept"), request.query, BROWSED) is HTML
+    except NotAcceptable:
+        return False
+
+
+def error_page(handler: Handler, made: ErrorAnswer) -> bytes:
+    """Return the page of an error, and set its headers."""
+    errors = [
+        {**one, "source": ": ".join([f"{key} {value}" for key, value in one.get("source", {}).items()])}
+        for one in json.loads(made.body)["errors"]
+    ]
+    tell_of_page(handler)
+    engine = handler.engine
+    title = errors[0]["title"] if len(errors) == 1 else HTTPStatus(made.status).phrase
+    return render(
+        "error.html",
+        Frame(base_url=engine.base_url, title=title, docs_url=docs_url(engine)),
+        errors=errors,
+        without_url=engine.base_url + handler.route.path if made.status == 400 and handler.route is not None else "",
+        status=made.status,
+        request_id=handler.request_id,
+    )

@@ -1,0 +1,65 @@
+"""Answers what pages need besides themselves: their style and script, and the forms that choose what a list shows. A
+form cannot write a query like `filter[age][ge]=18`, so it is sent here, and the answer leads to the list."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from querybuild.errors import ParameterError
+from querybuild.parse import split_pairs
+from serializers.pages.queries import ListQuery
+from serializers.pages.rendering import FILES, file_of
+from server.describing.descriptions import description
+from server.handlers.base import Handler
+from server.handlers.conditional import ends_with_tag
+from server.http.target import canonical_path
+from server.routes import match_route
+
+A_YEAR = 31_536_000
+
+
+class PagesFileHandler(Handler):
+    """Answers with a file of the pages. Its URL changes with it, so browsers may keep it."""
+
+    async def get(self) -> None:
+        assert self.route is not None
+        name = self.route.path.rpartition("/")[2]
+        found = description(file_of(name), FILES[name])
+        self.set_header("Content-Type", found.media_type)
+        self.set_header("Cache-Control", f"public, max-age={A_YEAR}, immutable")
+        if not ends_with_tag(self, found.etag, None, len(found.body)):
+            self.finish_document(found.body)
+
+
+class PagesGoHandler(Handler):
+    """Leads to a list with another filter, search, fields or related rows."""
+
+    async def get(self) -> None:
+        path, _, query = self.get_query_argument("at", "").partition("?")
+        known = canonical_path(path) if path.startswith("/") and not path.startswith("//") else None
+        route = None if known is None else match_route(known, self.engine.catalog, self.engine.fixed_paths)
+        if route is None or route.resource is None:
+            raise ParameterError("It is not the path of a list.", parameter="at")
+        target = route.resource
+        if route.relationship is not None:
+            target = self.engine.catalog.target(route.relationship)
+        listed = ListQuery(self.engine.base_url + quote(route.path, safe="/%"), split_pairs(query, []))
+        self.set_status(303)
+        self.set_header("Location", self._chosen(listed, target.type))
+        self.set_header("Cache-Control", "no-store")
+        self.clear_header("Content-Type")
+        self.finish()
+
+    def _chosen(self, listed: ListQuery, type_name: str) -> str:
+        field = self.get_query_argument("field", "")
+        if field:
+            operator, value = self.get_query_argument("operator", "eq"), self.get_query_argument("value", "")
+            name, _, counted = field.partition(".")
+            if counted == "count":
+                return listed.with_count(name, operator, value)
+            return listed.with_filter(field, operator, value)
+        if self.get_query_argument("choose", ""):
+            columns, include = self.get_query_arguments("column"), self.get_query_arguments("include")
+            fields = ",".join([*columns, *[one for one in include if one not in columns]])
+            return listed.url((f"fields[{type_name}]", fields), ("include", ",".join(include)))
+        return listed.url(("searchText", self.get_query_argument("search", "")))

@@ -1,0 +1,234 @@
+"""Makes the pages of reads: lists, resources, linkage and values of functions. What comes in: a handler, and the read
+with its rows. What goes out: HTML.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.resource import Resource
+from querybuild.parse import ANSWER_AS, split_pairs
+from querybuild.planning.context import refused_action
+from querybuild.query import CAPPED_TOTAL
+from serializers.links import Pairs, with_query
+from serializers.objects import Meta
+from serializers.pages.queries import ListQuery
+from serializers.pages.rendering import Crumb, Frame, render
+from serializers.pages.snippets import snippets
+from serializers.pages.view import PageView, group_table, title_of
+from server.engine import Engine
+from server.execution.execute import ReadResult
+from server.handlers.pages.tools import tools_of
+from server.http.allowed_hosts import own_origin
+from server.http.request import Request
+from server.preparing.reads import PreparedRead
+from server.routes import Route, Shape
+
+SIZES = (30, 100, 300)
+"""The numbers of rows that a page offers."""
+
+
+class Asked(msgspec.Struct, frozen=True, eq=False):
+    """What a page knows of its request. resource: of the rows. timing: as the header Server-Timing, empty if it is not
+    sent. may_read: whether the principal may read resources of a type."""
+
+    engine: Engine
+    request: Request
+    route: Route
+    resource: Resource
+    catalog: Catalog
+    context: Any
+    path: str
+    timing: str
+
+    @property
+    def pairs(self) -> Pairs:
+        """The parameters."""
+        return split_pairs(self.request.query, [])
+
+    @property
+    def base_url(self) -> str:
+        return self.engine.base_url
+
+
+class Learn(msgspec.Struct, frozen=True):
+    """A request to copy."""
+
+    url: str
+    snippets: dict[str, str]
+    timing: str
+
+
+def list_page(
+    asked: Asked, view: PageView, prepared: PreparedRead, result: ReadResult, links: dict[str, str], meta: Meta
+) -> bytes:
+    """Return the page of a list. links: to other pages."""
+    pairs, resource = asked.pairs, asked.resource
+    query = ListQuery(asked.path, pairs)
+    plan = prepared.plan
+    is_grouped = plan.data == "groups"
+    if is_grouped:
+        heads, body = group_table(plan, result.rows[0])
+        columns = [_head(query, name, name, is_number=is_number) for name, is_number in heads]
+    else:
+        body = view.table(result.rows)
+        is_sorted = plan.rows.nearest is None
+        columns = [
+            _head(query, one.name, one.sort if is_sorted else "", is_number=one.is_number) for one in view.columns
+        ]
+    shown = frozenset([one.name for one in view.columns])
+    at = with_query(asked.route.path, "&".join(asked.request.query.split("&")))
+    tools = tools_of(resource, asked.catalog, query, asked.base_url, shown, at)
+    count = len(result.rows[0])
+    return render(
+        "list.html",
+        frame(asked, title_of_route(asked), query.as_form("json")),
+        heading=title_of_route(asked),
+        description=resource.description if asked.route.shape is Shape.COLLECTION else "",
+        counted=_counted(count, result, meta, "group" if is_grouped else "row"),
+        exact_url=query.url(("page[total]", "exact"), without=frozenset()) if result.is_capped else "",
+        chips=list(query.chips()),
+        all_url=asked.path,
+        tools=tools,
+        note=_note(prepared),
+        has_rows=bool(result.rows[0]),
+        heads=columns,
+        rows=body,
+        links={"prev": links.get("prev", ""), "next": links.get("next", "")},
+        sizes=[
+            {"text": str(size), "url": "" if size == prepared.page.size else query.url(("page[size]", str(size)))}
+            for size in SIZES
+            if size <= asked.engine.limits.max_page_size
+        ],
+        hidden_columns=0 if is_grouped else len([one for one in tools.columns if not one.is_on]),
+        learn=_learn(asked, query.as_form("json")),
+    )
+
+
+def resource_page(asked: Asked, view: PageView, rows: Sequence[Sequence[Any]]) -> bytes:
+    """Return the page of one resource, or of none: a to-one that is empty."""
+    query = ListQuery(asked.path, asked.pairs)
+    if not rows[0]:
+        return render(
+            "value.html",
+            frame(asked, title_of_route(asked), query.as_form("json")),
+            heading=title_of_route(asked),
+            value="null: there is no related resource.",
+            learn=_learn(asked, query.as_form("json")),
+        )
+    row = rows[0][0]
+    heading = view.heading(row)
+    node = view.node
+    declared = node.version is not None and bool(node.version.column)
+    return render(
+        "resource.html",
+        frame(asked, heading, query.as_form("json"), crumb=heading),
+        heading=heading,
+        kind=asked.resource.type,
+        row_id=str(row[0]),
+        row_version=str(row[node.position_of_version]) if declared else "",
+        fields=view.fields(row),
+        related=view.related(rows),
+        may=_rights(asked),
+        learn=_learn(asked, query.as_form("json")),
+    )
+
+
+def value_page(asked: Asked, value: str | None) -> bytes:
+    """Return the page of the value of a function. value: JSON."""
+    query = ListQuery(asked.path, asked.pairs)
+    return render(
+        "value.html",
+        frame(asked, title_of_route(asked), query.as_form("json")),
+        heading=title_of_route(asked),
+        value="null" if value is None else json.dumps(json.loads(value), indent=2, ensure_ascii=False),
+        learn=_learn(asked, query.as_form("json")),
+    )
+
+
+def frame(asked: Asked, title: str, json_url: str, *, crumb: str = "") -> Frame:
+    """Return what the page has around its content. crumb: the text of this page in the way from the start page."""
+    return Frame(
+        base_url=asked.base_url,
+        title=title,
+        crumbs=tuple(_crumbs(asked, crumb)),
+        json_url=json_url,
+        docs_url=docs_url(asked.engine),
+        who=asked.context.principal.subject,
+    )
+
+
+def docs_url(engine: Engine) -> str:
+    """Return the URL of the description of the API, empty without one."""
+    return engine.base_url + Shape.DOCS if Shape.DOCS in engine.fixed_paths else ""
+
+
+def title_of_route(asked: Asked) -> str:
+    """Return the heading of a list."""
+    route = asked.route
+    if route.relationship is not None:
+        name = route.relationship.name
+        return f"{name} of {route.resource.type if route.resource else ''} {route.id}"
+    if route.function is not None:
+        return route.path.rpartition("/")[2]
+    return title_of(asked.resource)
+
+
+def _crumbs(asked: Asked, crumb: str) -> list[Crumb]:
+    route, base = asked.route, asked.base_url
+    if route.shape is Shape.COLLECTION or route.resource is None or route.function is not None:
+        return [Crumb(title_of_route(asked))]
+    owner = route.resource
+    found = [Crumb(title_of(owner), base + owner.path if "list" in owner.methods else "")]
+    if route.shape is Shape.RESOURCE:
+        return [*found, Crumb(crumb)]
+    own = base + route.path.removesuffix("/" + route.path.rpartition("/")[2]).removesuffix("/relationships")
+    assert route.relationship is not None
+    return [*found, Crumb(route.id, own if "detail" in owner.methods else ""), Crumb(route.relationship.name)]
+
+
+def _learn(asked: Asked, json_url: str) -> Learn:
+    base = "" if urlsplit(json_url).netloc else own_origin(asked.request)
+    url = base + ListQuery(asked.path, asked.pairs).url(without=frozenset({ANSWER_AS}))
+    return Learn(url, snippets(url), asked.timing)
+
+
+def _head(query: ListQuery, name: str, sort: str, *, is_number: bool) -> dict[str, Any]:
+    """Return the head of a column. sort: the key that sorts by it, empty without one."""
+    direction, url = query.sorted_by(sort) if sort else ("", "")
+    return {"text": name, "is_number": is_number, "sorted": direction, "url": url}
+
+
+def _counted(count: int, result: ReadResult, meta: Meta, what: str) -> str:
+    many = what if count == 1 else f"{what}s"
+    if result.is_capped:
+        return f"{count} of more than {CAPPED_TOTAL:,} {what}s"
+    if meta.total is None:
+        return f"{count} {many}"
+    about = "about " if result.is_estimated else ""
+    all_of_them = f"{meta.total:,} {what}" + ("" if meta.total == 1 else "s")
+    return about + all_of_them if count == meta.total else f"{count} of {about}{all_of_them}"
+
+
+def _note(prepared: PreparedRead) -> str:
+    if prepared.plan.rows.nearest is not None:
+        return "The nearest rows come first."
+    return ""
+
+
+def _rights(asked: Asked) -> str:
+    """Return what the principal may do with the resource, in words."""
+    words = [
+        action
+        for action in ("update", "delete")
+        if action in asked.resource.methods
+        and not asked.engine.settings.read_only
+        and refused_action(asked.resource, action, asked.context) is None
+    ]
+    return " and ".join(words)

@@ -1,0 +1,111 @@
+"""Makes the start page: the collections, and how they are linked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from querybuild.declarations.access import has_principal
+from querybuild.declarations.function import Function
+from querybuild.declarations.resource import Resource
+from querybuild.planning.context import refused_action
+from serializers.pages.drawing import draw
+from serializers.pages.rendering import Frame, render
+from serializers.pages.view import Link, title_of
+from server.handlers.base import Handler
+from server.handlers.pages.reads import docs_url
+
+OPEN_DRAWING = 24
+"""Up to how many collections the drawing is shown at once."""
+
+_ESTIMATES = """
+    SELECT n.nspname AS schema, c.relname AS name, c.reltuples::bigint AS rows, n.nspname = ANY(current_schemas(false))
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relname = ANY($1) AND c.relkind IN ('r', 'p', 'm') AND c.reltuples >= 0
+"""
+
+
+class Collection(msgspec.Struct, frozen=True):
+    """A collection on the start page. rows: PostgreSQL's estimate, None if it is not shown."""
+
+    title: str
+    url: str
+    description: str
+    rows: int | None
+    links: list[Link]
+
+
+async def start_page(handler: Handler) -> bytes:
+    """Return the start page, with what the principal may list."""
+    engine, catalog = handler.engine, handler.catalog
+    base, context = engine.base_url, handler.context
+    listed = [one for one in catalog if "list" in one.methods and refused_action(one, "read", context) is None]
+    types = {one.type for one in listed}
+    estimates = await _estimates(handler, listed)
+    find = handler.get_query_argument("find", "").strip().lower()
+    collections = [
+        Collection(
+            title_of(one),
+            base + one.path,
+            one.description,
+            estimates.get(one.type),
+            _links(one, catalog.by_type, types, base),
+        )
+        for one in listed
+        if find in f"{title_of(one)} {one.description}".lower()
+    ]
+    functions = [Link(base + one.route_path, one.route_path[1:]) for one in _functions(handler)]
+    edges = {
+        (one.type, relation.target)
+        for one in listed
+        for relation in one.relationships
+        if relation.target in types and relation.target != one.type
+    }
+    nodes = {one.type: (title_of(one), base + one.path) for one in listed}
+    return render(
+        "start.html",
+        Frame(
+            base_url=base,
+            title="Collections",
+            json_url=f"{base}/?answerAs=json",
+            docs_url=docs_url(engine),
+            who=context.principal.subject,
+        ),
+        collections=collections,
+        functions=[] if find else functions,
+        find=find,
+        drawing=draw(nodes, edges) if edges and not find else "",
+        is_open=len(listed) <= OPEN_DRAWING,
+    )
+
+
+def _functions(handler: Handler) -> Iterator[Function]:
+    """Yield the functions that a GET of the principal may call."""
+    is_authenticated, principal = handler.engine.has_authentication, handler.context.principal
+    for one in handler.catalog.functions:
+        audiences = one.audiences(is_authenticated=is_authenticated)
+        if one.method == "GET" and any(has_principal(each, principal) for each in audiences):
+            yield one
+
+
+def _links(resource: Resource, by_type: Mapping[str, Resource], types: set[str], base: str) -> list[Link]:
+    targets = dict.fromkeys([one.target for one in resource.relationships if one.target in types])
+    return [Link(base + by_type[name].path, title_of(by_type[name])) for name in targets if name != resource.type]
+
+
+async def _estimates(handler: Handler, listed: list[Resource]) -> dict[str, int]:
+    """Return about how many rows the tables have. It would tell of hidden rows, so nothing is told if some may be."""
+    settings, access = handler.engine.settings, handler.context.access
+    if access.read or settings.has_row_security or not listed:
+        return {}
+
+    async def read(connection: Any) -> list[Any]:
+        return list(await connection.fetch(_ESTIMATES, [one.table for one in listed]))
+
+    found = await handler.cancel_scope.run(handler.database.read(read, is_snapshot=False))
+    exact = {(row[0], row[1]): int(row[2]) for row in found}
+    visible = {row[1]: int(row[2]) for row in found if row[3]}
+    known = {one.type: exact.get((one.schema, one.table)) if one.schema else visible.get(one.table) for one in listed}
+    return {name: count for name, count in known.items() if count is not None}

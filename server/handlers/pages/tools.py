@@ -1,0 +1,121 @@
+"""Describes what a person can choose on the page of a list: fields, operators, columns and related rows.
+
+It must not know: SQL, HTTP, rows.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.operators import operator_names
+from querybuild.declarations.resource import Attribute, Resource
+from serializers.pages.queries import SIGNS, ListQuery
+
+MAX_FIELDS = 400
+"""How many fields the builder of filters offers."""
+
+_NUMBERS = ("eq", "ne", "lt", "le", "gt", "ge")
+_FIRST = ("eq", "ne", "ilike", "startswith", "lt", "le", "gt", "ge", "contains", "is_", "isnot")
+"""The operators that are offered first."""
+
+
+class FilterField(msgspec.Struct, frozen=True):
+    """A field that a filter may name. operators, choices: separated by blanks and line breaks. type: number, date or
+    text."""
+
+    name: str
+    text: str
+    operators: str
+    choices: str = ""
+    type: str = "text"
+
+
+class FieldGroup(msgspec.Struct, frozen=True):
+    """The fields of a resource, or of those that a relationship leads to."""
+
+    name: str
+    fields: list[FilterField]
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """A column or a relationship that can be chosen."""
+
+    name: str
+    is_on: bool
+
+
+class Tools(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person can choose on the page of a list. go: the URL of the forms. at: the list with its parameters. csv,
+    ndjson: the URLs of exports."""
+
+    go: str
+    at: str
+    is_searchable: bool
+    search: str
+    fields: list[FieldGroup]
+    operators: dict[str, str]
+    is_filtering: bool
+    columns: list[Choice]
+    includes: list[Choice]
+    csv: str
+    ndjson: str
+
+
+def tools_of(
+    resource: Resource, catalog: Catalog, query: ListQuery, base_url: str, shown: frozenset[str], at: str
+) -> Tools:
+    """Return the tools of the list of a resource. shown: the fields that the table has."""
+    groups = filter_groups(resource, catalog)
+    operators = dict.fromkeys([name for group in groups for field in group.fields for name in field.operators.split()])
+    included = (query.value("include") or "").split(",")
+    columns = [one.name for one in resource.readable_attributes]
+    columns += [one.name for one in resource.relationships if not one.is_to_many]
+    return Tools(
+        go=f"{base_url}/-/pages/go",
+        at=at,
+        is_searchable=any(one.searchable and one.is_filterable for one in resource.attributes),
+        search=query.value("searchText") or "",
+        fields=groups,
+        operators={name: SIGNS.get(name, name.replace("_", " ").strip()) for name in operators},
+        is_filtering=False,
+        columns=[Choice(name, name in shown) for name in columns],
+        includes=[
+            Choice(one.name, one.name in included)
+            for one in resource.relationships
+            if one.includable and one.is_to_many
+        ],
+        csv=query.as_form("csv"),
+        ndjson=query.as_form("ndjson"),
+    )
+
+
+def filter_groups(resource: Resource, catalog: Catalog) -> list[FieldGroup]:
+    """Return the fields that filters of a resource may name: its own, then those behind one relationship."""
+    own = [_field(catalog.id_of(resource), "id"), *_fields(resource, "")]
+    counts = [
+        FilterField(f"{one.name}.count", f"number of {one.name}", " ".join(_NUMBERS), type="number")
+        for one in resource.relationships
+        if one.is_to_many and one.filterable
+    ]
+    groups = [FieldGroup(resource.type, own + counts)]
+    room = MAX_FIELDS - len(own)
+    for one in resource.relationships:
+        if one.filterable:
+            fields = _fields(catalog.target(one), f"{one.name}.")
+            room -= len(fields)
+            if fields and room >= 0:
+                groups.append(FieldGroup(one.name, fields))
+    return groups
+
+
+def _fields(resource: Resource, prefix: str) -> list[FilterField]:
+    return [_field(one, prefix + one.name) for one in resource.attributes if one.is_filterable]
+
+
+def _field(attribute: Attribute, name: str) -> FilterField:
+    known = operator_names(attribute)
+    ordered = [one for one in _FIRST if one in known] + [one for one in known if one not in _FIRST]
+    choices = attribute.type.choices or (("true", "false") if attribute.type.family == "bool" else ())
+    kind = attribute.type.family if attribute.type.family in ("number", "date") else "text"
+    return FilterField(name, name, " ".join(ordered), "\n".join(choices), kind)
