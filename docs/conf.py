@@ -22,6 +22,7 @@ NAVIGATION = {
         *(
             "docs/query-language",
             "docs/pages",
+            "docs/browsing",
             "docs/writing",
             "docs/operations",
             "docs/versions",

@@ -51,6 +51,10 @@ class Shape(StrEnum):
     DOCS_FILE = "/-/docs/{file}"
     PAGES_FILE = "/-/pages/{file}"
     PAGES_GO = "/-/pages/go"
+    FORM_NEW = "/-/pages/new/{collection}"
+    FORM_EDIT = "/-/pages/edit/{collection}/{id}"
+    FORM_DELETE = "/-/pages/delete/{collection}/{id}"
+    FORM_LINKS = "/-/pages/links/{collection}/{id}/{relationship}"
     PROTECTED_RESOURCE = "/.well-known/oauth-protected-resource"
     COLLECTION = "/{collection}"
     RESOURCE = "/{collection}/{id}"
@@ -107,6 +111,22 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
     Shape.DOCS_FILE: (Method("GET", answers=(ANY,)),),
     Shape.PAGES_FILE: (Method("GET", answers=(ANY,)),),
     Shape.PAGES_GO: (Method("GET", answers=(ANY,)),),
+    Shape.FORM_NEW: (
+        Method("GET", answers=(HTML,), needs="create"),
+        Method("POST", body=FORM, answers=(HTML,), needs="create"),
+    ),
+    Shape.FORM_EDIT: (
+        Method("GET", answers=(HTML,), needs="update"),
+        Method("POST", body=FORM, answers=(HTML,), needs="update"),
+    ),
+    Shape.FORM_DELETE: (
+        Method("GET", answers=(HTML,), needs="delete"),
+        Method("POST", body=FORM, answers=(HTML,), needs="delete"),
+    ),
+    Shape.FORM_LINKS: (
+        Method("GET", answers=(HTML,), needs="read", is_to_many=True),
+        Method("POST", body=FORM, answers=(HTML,), is_to_many=True),
+    ),
     Shape.PROTECTED_RESOURCE: (Method("GET", answers=(ANY,)),),
     Shape.COLLECTION: (
         Method("GET", ON_MANY, answers=LISTS, needs="list"),
@@ -151,6 +171,15 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
     Shape.SERVER: (Method("GET"), Method("POST"), Method("PATCH"), Method("DELETE")),
 }
 """The methods of each shape, in the order of Allow. HEAD is added where GET is, and OPTIONS everywhere."""
+
+PAGES = "/-/pages/"
+FORMS = {
+    "new": (Shape.FORM_NEW, Shape.COLLECTION),
+    "edit": (Shape.FORM_EDIT, Shape.RESOURCE),
+    "delete": (Shape.FORM_DELETE, Shape.RESOURCE),
+    "links": (Shape.FORM_LINKS, Shape.RELATED),
+}
+"""The forms by their action: the shape of their route, and of the route that they write."""
 
 QUERY = "QUERY"
 QUERIED = (Shape.COLLECTION, Shape.RESOURCE, Shape.RELATED, Shape.RELATIONSHIP, Shape.FUNCTION, Shape.SERVER)
@@ -250,6 +279,8 @@ def match_route(path: str, catalog: Catalog, fixed: dict[str, Shape]) -> Route |
     shape = fixed.get(path)
     if shape is not None:
         return Route(shape, path, methods=methods_of(shape))
+    if path.startswith(PAGES) and Shape.PAGES_GO in fixed:
+        return _form_route(path, catalog)
     resource = catalog.by_path.get(path)
     if resource is not None:
         return Route(Shape.COLLECTION, path, resource, methods=methods_of(Shape.COLLECTION, resource.methods))
@@ -264,6 +295,19 @@ def match_route(path: str, catalog: Catalog, fixed: dict[str, Shape]) -> Route |
         if resource is not None:
             return _below(path, resource, segments[length:])
     return None
+
+
+def _form_route(path: str, catalog: Catalog) -> Route | None:
+    """Return the route of a form: `/-/pages/edit/users/7`. What follows its action is the path that it writes."""
+    action, _, written = path.removeprefix(PAGES).partition("/")
+    shape, about = FORMS.get(action, (None, None))
+    found = match_route(f"/{written}", catalog, {}) if shape is not None else None
+    if shape is None or found is None or found.shape is not about or found.resource is None:
+        return None
+    holder = found.resource if found.relationship is None else found.relationship
+    is_to_many = None if found.relationship is None else found.relationship.is_to_many
+    methods = methods_of(shape, holder.methods, is_to_many)
+    return msgspec.structs.replace(found, shape=shape, path=path, methods=methods)
 
 
 def below_prefix(path: str, prefix: str) -> str | None:

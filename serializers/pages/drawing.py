@@ -109,7 +109,7 @@ def _clusters(nodes: Nodes, edges: Edges) -> tuple[Nodes, Edges]:
     for word in of.values():
         members[word] += 1
     found = {
-        word: (f"{word} ({count})", "" if word == "others" else f"?find={word}") for word, count in members.items()
+        word: (f"{word} ({count})", "" if word == "others" else f"?findText={word}") for word, count in members.items()
     }
     lines = {(of[one], of[other]) for one, other in edges if of[one] != of[other]}
     return found, lines

@@ -136,7 +136,7 @@ def _simple_text(keys: list[str], value: str) -> str:
 def filter_text(node: Any) -> str:
     """Return a node of a filter in words.
 
-    >>> filter_text({"or": [{"name": "age", "op": "ge", "val": 18}, {"name": "group", "op": "has"}]})
+    >>> filter_text({"or": [{"name": "age", "op": "ge", "val": 18}, {"name": "group", "op": "any"}]})
     'age ≥ 18 or has group'
     """
     if not isinstance(node, dict):
@@ -150,8 +150,7 @@ def filter_text(node: Any) -> str:
     name, operator, value = str(node.get("name", "")), str(node.get("op", "")), node.get("val")
     if operator in ("any", "has"):
         inner = value if isinstance(value, list) else [] if value is None else [value]
-        words = "has" if operator == "has" else "has any"
-        return f"{words} {name}" + (f" with {' and '.join(map(filter_text, inner))}" if inner else "")
+        return f"has {name}" + (f" with {' and '.join(map(filter_text, inner))}" if inner else "")
     other = node.get("field")
     return f"{name} {_sign(operator)} {other if other is not None else _shown(value)}"
 

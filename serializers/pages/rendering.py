@@ -55,7 +55,7 @@ class Frame(msgspec.Struct, frozen=True):
 
 def render(template: str, frame: Frame, **values: Any) -> bytes:
     """Return a page. values: those of its template."""
-    return _environment().get_template(template).render(frame=frame, version=version(), **values).encode()
+    return _environment().get_template(template).render(frame=frame, files=version(), **values).encode()
 
 
 @cache

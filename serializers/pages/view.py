@@ -128,6 +128,18 @@ class PageView:
             found.append(Related(one.name, one.is_to_many, links, url, totals.get(one.name), one.description))
         return found
 
+    def ids_of(self, rows: Sequence[Sequence[Row]], name: str) -> list[str]:
+        """Return the ids of the related rows of one resource."""
+        branch = next((one for one in self._branches if one.relationship.name == name), None)
+        if branch is None:
+            return []
+        row, children = rows[0][0], rows[self._index_of(branch)]
+        if branch.relationship.is_own_key:
+            key = row[key_position(self.node, branch)]
+            return [] if key is None else [str(key)]
+        own = children.by_parent.get(row[0], []) if isinstance(children, FirstRows) else children
+        return [str(child[0]) for child in own]
+
     @property
     def node(self) -> Node:
         """The primary rows."""

@@ -9,6 +9,7 @@ from server.handlers.fixed.descriptions import DescribingHandler, DocsFileHandle
 from server.handlers.fixed.protected_resource import ProtectedResourceHandler
 from server.handlers.fixed.root import RootHandler, ServerHandler
 from server.handlers.pages.files import PagesFileHandler, PagesGoHandler
+from server.handlers.pages.forms import CreateFormHandler, DeleteFormHandler, EditFormHandler, LinksFormHandler
 from server.handlers.preflight import PreflightHandler
 from server.handlers.refusing import ForeignOriginHandler, NotFoundHandler, UnknownHostHandler
 from server.handlers.resources.function import FunctionHandler
@@ -28,6 +29,10 @@ HANDLERS: dict[Shape, type[Handler]] = {
     Shape.DOCS_FILE: DocsFileHandler,
     Shape.PAGES_FILE: PagesFileHandler,
     Shape.PAGES_GO: PagesGoHandler,
+    Shape.FORM_NEW: CreateFormHandler,
+    Shape.FORM_EDIT: EditFormHandler,
+    Shape.FORM_DELETE: DeleteFormHandler,
+    Shape.FORM_LINKS: LinksFormHandler,
     Shape.COLLECTION: CollectionHandler,
     Shape.RESOURCE: ResourceHandler,
     Shape.RELATED: RelatedHandler,

@@ -63,7 +63,8 @@ class Handler(RequestHandler):
     for its method. stages: each with its begin, by time.perf_counter. sent_bytes: of the answer's body.
     applied_extensions: the URIs that the body has as `ext` of its media type. is_tried: whether a write is rolled back
     in the end. answer_type: which media type the client prefers. is_stream: whether the answer is a stream, which has
-    its own timeout. has_pages: whether people get errors as pages. is_quiet: whether the access log has this request
+    its own timeout. has_pages, answers_pages: whether people get
+    errors as pages, and whether all errors are pages. is_quiet: whether the access log has this request
     only at level debug. is_counted: whether it counts for limits."""
 
     applied_extensions: frozenset[str] = frozenset()
@@ -73,6 +74,7 @@ class Handler(RequestHandler):
     is_quiet = False
     is_stream = False
     has_pages = True
+    answers_pages = False
     is_timed_out = False
     sent_bytes = 0
     span: Any = None

@@ -88,7 +88,12 @@ FORM = MediaType("application/x-www-form-urlencoded")
 
 @lru_cache(maxsize=CACHED_HEADERS)
 def check_content_type(value: str | None, accepted: MediaType) -> frozenset[str]:
-    """Return the extensions that a request with a JSON:API body applies. Raises UnsupportedMediaType."""
+    """Return the extensions that a request with a JSON:API body applies. A form has none. Raises
+    UnsupportedMediaType."""
+    if accepted is FORM:
+        if (value or "").partition(";")[0].strip().lower() != FORM.name:
+            raise UnsupportedMediaType(f"The Content-Type must be {FORM.name}.", header="Content-Type")
+        return frozenset()
     if not value:
         raise UnsupportedMediaType(f"A body needs a Content-Type: {MEDIA_TYPE}.", header="Content-Type")
     media_type, parameters = _parsed(value)

@@ -59,3 +59,50 @@ for (const link of document.querySelectorAll("a[data-json]")) {
     link.replaceWith(shown);
   });
 }
+
+// Typing a text takes null back.
+for (const box of document.querySelectorAll("[data-null]")) {
+  document.getElementById(box.dataset.null).addEventListener("input", () => { box.checked = false; });
+}
+
+// Shows what is wrong first.
+document.querySelector("[role=alert][tabindex]")?.focus();
+
+// Suggests related rows while their label is typed.
+for (const input of document.querySelectorAll("input[data-search]")) {
+  const { search, by, type, into } = input.dataset;
+  const list = Object.assign(document.createElement("ul"), { className: "matches" });
+  const live = Object.assign(document.createElement("p"), { className: "muted" });
+  live.setAttribute("role", "status");
+  input.after(live, list);
+  let asked = 0;
+  input.addEventListener("input", async () => {
+    const text = input.value.trim();
+    const number = ++asked;
+    await new Promise((done) => { setTimeout(done, 200); });
+    if (number !== asked) return;
+    if (!text) return list.replaceChildren();
+    const pattern = `%${text.replace(/[\\%_]/g, "\\$&")}%`;
+    const query = new URLSearchParams([
+      [`filter[${by}][ilike]`, pattern], ["sort", by], ["page[size]", "10"], ["page[total]", "none"],
+      [`fields[${type}]`, by], ["answerAs", "json"],
+    ]);
+    const answer = await fetch(`${search}?${query}`);
+    if (number !== asked || !answer.ok) return;
+    const { data } = await answer.json();
+    live.textContent = data.length ? "" : "Nothing matches.";
+    list.replaceChildren(...data.map((one) => {
+      const label = one.attributes[by] || one.id;
+      const button = Object.assign(document.createElement("button"), { type: "button", textContent: label });
+      button.addEventListener("click", () => {
+        document.getElementById(into).value = one.id;
+        input.value = "";
+        list.replaceChildren();
+        live.textContent = `${label} is chosen.`;
+      });
+      const item = document.createElement("li");
+      item.append(button);
+      return item;
+    }));
+  });
+}

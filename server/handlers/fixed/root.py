@@ -20,10 +20,10 @@ class RootHandler(Handler):
     """Answers with links to every collection."""
 
     async def get(self) -> None:
+        self.check_parameters()
         if self.answer_type is HTML:
             finish_page(self, await start_page(self))
             return
-        self.check_parameters()
         base = self.engine.base_url
         links = {"self": f"{base}/"}
         links.update({name: base + path for name, path in _DESCRIPTIONS.items() if path in self.engine.fixed_paths})

@@ -32,7 +32,9 @@ def asked_of(handler: Handler, resource: Resource) -> Asked:
 def finish_page(handler: Handler, page: bytes, status: int = 200) -> None:
     """Send a page. Only the browser of the principal may keep it."""
     tell_of_page(handler)
-    if handler.engine.has_authentication and handler.sender.is_private:
+    if status >= 400:
+        handler.set_header("Cache-Control", "no-store")
+    elif handler.engine.has_authentication and handler.sender.is_private:
         handler.set_header("Cache-Control", "private, no-cache")
     else:
         handler.tell_caches()
@@ -49,8 +51,10 @@ def tell_of_page(handler: Handler) -> None:
 
 def wants_page(handler: Handler) -> bool:
     """Return whether a request is one of a person, who gets errors as pages: a GET that prefers HTML, but not below
-    `/-/` and on custom routes."""
+    `/-/` and on custom routes. Forms always have pages."""
     request = handler.request
+    if handler.answers_pages:
+        return True
     if request.method not in ("GET", "HEAD") or not handler.engine.settings.pages or not handler.has_pages:
         return False
     if request.path.startswith(handler.engine.settings.path_prefix + NO_PAGES):

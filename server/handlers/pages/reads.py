@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -16,12 +16,13 @@ from querybuild.declarations.resource import Resource
 from querybuild.parse import ANSWER_AS, split_pairs
 from querybuild.planning.context import refused_action
 from querybuild.query import CAPPED_TOTAL
-from serializers.links import Pairs, with_query
+from serializers.links import Pairs, quote_segment, resource_path, with_query
 from serializers.objects import Meta
 from serializers.pages.queries import ListQuery
 from serializers.pages.rendering import Crumb, Frame, render
 from serializers.pages.snippets import snippets
 from serializers.pages.view import PageView, group_table, title_of
+from serializers.resource_objects import UNNAMEABLE
 from server.engine import Engine
 from server.execution.execute import ReadResult
 from server.handlers.pages.tools import tools_of
@@ -90,6 +91,7 @@ def list_page(
         "list.html",
         frame(asked, title_of_route(asked), query.as_form("json")),
         heading=title_of_route(asked),
+        new_url=_new_url(asked),
         description=resource.description if asked.route.shape is Shape.COLLECTION else "",
         counted=_counted(count, result, meta, "group" if is_grouped else "row"),
         exact_url=query.url(("page[total]", "exact"), without=frozenset()) if result.is_capped else "",
@@ -125,6 +127,9 @@ def resource_page(asked: Asked, view: PageView, rows: Sequence[Sequence[Any]]) -
     row = rows[0][0]
     heading = view.heading(row)
     node = view.node
+    path = resource_path("", asked.resource, quote_segment(str(row[0])))
+    is_named = row[0] not in UNNAMEABLE
+    links, new = _urls_of_related(asked, path)
     declared = node.version is not None and bool(node.version.column)
     return render(
         "resource.html",
@@ -135,7 +140,10 @@ def resource_page(asked: Asked, view: PageView, rows: Sequence[Sequence[Any]]) -
         row_version=str(row[node.position_of_version]) if declared else "",
         fields=view.fields(row),
         related=view.related(rows),
-        may=_rights(asked),
+        edit_url=_form_url(asked, "edit", path) if _may(asked, asked.resource, "update") and is_named else "",
+        delete_url=_form_url(asked, "delete", path) if _may(asked, asked.resource, "delete") and is_named else "",
+        link_urls=links if is_named else {},
+        new_urls=new if is_named else {},
         learn=_learn(asked, query.as_form("json")),
     )
 
@@ -222,13 +230,38 @@ def _note(prepared: PreparedRead) -> str:
     return ""
 
 
-def _rights(asked: Asked) -> str:
-    """Return what the principal may do with the resource, in words."""
-    words = [
-        action
-        for action in ("update", "delete")
-        if action in asked.resource.methods
-        and not asked.engine.settings.read_only
-        and refused_action(asked.resource, action, asked.context) is None
-    ]
-    return " and ".join(words)
+def _may(asked: Asked, resource: Resource, action: Literal["create", "update", "delete"]) -> bool:
+    """Return whether the principal may write resources of a type, as far as is known before it is tried."""
+    is_allowed = action in resource.methods and not asked.engine.settings.read_only
+    return is_allowed and refused_action(resource, action, asked.context) is None
+
+
+def _form_url(asked: Asked, action: str, path: str) -> str:
+    return f"{asked.base_url}/-/pages/{action}{path}"
+
+
+def _new_url(asked: Asked) -> str:
+    """Return the URL of the form for a new resource of a list, empty without one."""
+    route, resource = asked.route, asked.resource
+    if route.function is not None or not _may(asked, resource, "create"):
+        return ""
+    if route.shape is not Shape.RELATED:
+        return _form_url(asked, "new", resource.path) if route.shape is Shape.COLLECTION else ""
+    assert route.relationship is not None
+    if "add" not in route.relationship.methods:
+        return ""
+    return with_query(_form_url(asked, "new", resource.path), f"owner={quote_segment(route.path)}")
+
+
+def _urls_of_related(asked: Asked, path: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the URLs of the forms for the links of each to-many, and of those for new resources in it. path: of the
+    resource."""
+    links, new = {}, {}
+    for one in asked.resource.relationships if _may(asked, asked.resource, "update") else ():
+        target = asked.catalog.target(one)
+        if one.is_to_many and "read" in one.methods and {"add", "remove"} & one.methods:
+            links[one.name] = _form_url(asked, "links", f"{path}/{quote_segment(one.name)}")
+        if one.is_to_many and "add" in one.methods and _may(asked, target, "create"):
+            owner = quote_segment(f"{path}/{quote_segment(one.name)}")
+            new[one.name] = with_query(_form_url(asked, "new", target.path), f"owner={owner}")
+    return links, new

@@ -17,6 +17,9 @@ from serializers.pages.view import Link, title_of
 from server.handlers.base import Handler
 from server.handlers.pages.reads import docs_url
 
+FIND = "findText"
+"""The parameter with a text that collections have in their name or description."""
+
 OPEN_DRAWING = 24
 """Up to how many collections the drawing is shown at once."""
 
@@ -44,7 +47,7 @@ async def start_page(handler: Handler) -> bytes:
     listed = [one for one in catalog if "list" in one.methods and refused_action(one, "read", context) is None]
     types = {one.type for one in listed}
     estimates = await _estimates(handler, listed)
-    find = handler.get_query_argument("find", "").strip().lower()
+    find = handler.get_query_argument(FIND, "").strip().lower()
     collections = [
         Collection(
             title_of(one),

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from server.routes import ON_MANY, ON_ONE
+from server.routes import ON_MANY, READ_ONE
 from tests import catalog
 from tests.http.conftest import MEDIA_TYPE, Answer, Api, Serve
 from tests.http.expected import PATHS, error, target
@@ -26,7 +26,7 @@ ALLOW = [
 READABLE = ["/", "/-/live", "/-/ready", "/users", "/users?page[size]=2&include=group", "/users/1", "/photos/1"]
 FAILING = ["/nothing", "/users/99", "/users?foo=1", "/users?sort=x", "/users/1?page[size]=1"]
 
-ONE, MANY = ", ".join(sorted(ON_ONE)), ", ".join(sorted(ON_MANY))
+ONE, MANY = ", ".join(sorted(READ_ONE)), ", ".join(sorted(ON_MANY))
 """The parameters of a resource, and those of a list."""
 
 
@@ -314,7 +314,7 @@ async def test_the_same_route(reader: Api, path: str, same: str) -> None:
             "includes",
             f"There is no parameter “includes”. Did you mean “include”? This route accepts {ONE}.",
         ),
-        ("/", "foo", "There is no parameter “foo”. This route has no parameters."),
+        ("/", "foo", "There is no parameter “foo”. This route accepts answerAs."),
         ("/computers/1/owner", "foo", f"There is no parameter “foo”. This route accepts {ONE}."),
         # known, but not accepted there
         ("/users/1", "filter", "This route does not accept “filter”."),

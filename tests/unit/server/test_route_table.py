@@ -8,7 +8,7 @@ from querybuild.declarations.resource import RELATIONSHIP_METHODS, RESOURCE_METH
 from querybuild.parse import FAMILIES
 from server.handlers import HANDLERS
 from server.handlers.custom import CustomHandler, defined_methods
-from server.http.negotiation import ANY, ATOMIC_OPERATIONS, BROWSED, JSON_API, LISTS
+from server.http.negotiation import ANY, ATOMIC_OPERATIONS, BROWSED, FORM, JSON_API, LISTS
 from server.routes import OPENMETRICS, QUERIED, QUERY, TABLE, TEXT, Shape, methods_of
 
 ALL = RESOURCE_METHODS | RELATIONSHIP_METHODS
@@ -20,7 +20,7 @@ CREATE, ONE, LINKAGE = f"fields {INCLUDES} onConflict", f"fields {INCLUDES}", f"
 LINKAGE_READ = f"fields filter {INCLUDES} page sort"
 READ_LINKAGE = f"answerAs {LINKAGE_READ}"
 MANY = f"aggregateAs answerAs fields filter groupBy groupFilter {INCLUDES} nearTo page searchText sort timeZone"
-NAMES = {None: "", JSON_API: "json:api", ATOMIC_OPERATIONS: "atomic", ANY: "any"}
+NAMES = {None: "", JSON_API: "json:api", ATOMIC_OPERATIONS: "atomic", ANY: "any", FORM: "form"}
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,12 @@ NAMES = {None: "", JSON_API: "json:api", ATOMIC_OPERATIONS: "atomic", ANY: "any"
         (Shape.PROTECTED_RESOURCE, ALL, None, ["GET||"]),
         *((shape, ALL, None, ["GET||"]) for shape in (Shape.OPENAPI, Shape.DOCS, Shape.DOCS_FILE)),
         *((shape, ALL, None, ["GET||"]) for shape in (Shape.PAGES_FILE, Shape.PAGES_GO)),
+        *(
+            (shape, ALL, None, ["GET||", "POST||form"])
+            for shape in (Shape.FORM_NEW, Shape.FORM_EDIT, Shape.FORM_DELETE)
+        ),
+        (Shape.FORM_NEW, {"list"}, None, []),
+        (Shape.FORM_LINKS, ALL, True, ["GET||", "POST||form"]),
         (Shape.COLLECTION, ALL, None, [f"GET|{MANY}|", f"POST|{CREATE}|json:api"]),
         (Shape.COLLECTION, {"list"}, None, [f"GET|{MANY}|", f"POST|{CREATE}|json:api"]),
         (Shape.COLLECTION, UNREAD, None, [f"POST|{CREATE}|json:api"]),
@@ -85,6 +91,7 @@ def test_media_types_of_answers() -> None:
     others = {Shape.METRICS: {TEXT, OPENMETRICS}, Shape.CUSTOM: {"*/*"}, Shape.PROTECTED_RESOURCE: {"*/*"}}
     others |= {Shape.OPENAPI: {"application/json"}, Shape.DOCS: {"text/html"}, Shape.DOCS_FILE: {"*/*"}}
     others |= {shape: {"*/*"} for shape in (Shape.PAGES_FILE, Shape.PAGES_GO)}
+    others |= {shape: {"text/html"} for shape in Shape if shape.name.startswith("FORM_")}
     others |= {shape: {one.name for one in BROWSED} for shape in (Shape.ROOT, Shape.RESOURCE, Shape.RELATIONSHIP)}
     others |= {shape: {one.name for one in LISTS} for shape in (Shape.COLLECTION, Shape.RELATED, Shape.FUNCTION)}
     assert answers == {shape: others.get(shape, {JSON_API.name}) for shape in Shape}

@@ -1,0 +1,284 @@
+"""Describes forms that write a resource, and makes documents of what a person typed. What comes in: declarations, rows,
+and the fields of a sent form. What goes out: fields for a template, and a document as a program would send it.
+
+A form has, for each field, what was typed and what was shown before. Only a field whose text differs is written, so a
+form that is saved untouched changes nothing. Line breaks are compared as LF: browsers send CRLF.
+
+It must not know: SQL, HTTP.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from querybuild.declarations.json_texts import JsonFault, load_json
+from querybuild.declarations.resource import Attribute, Resource, ToOne
+from querybuild.declarations.types import JSON, JSONB
+from querybuild.errors import ApiError
+from serializers.errors import InvalidDocument
+from serializers.pointers import attribute_pointer
+
+VALUE, SHOWN, NULL, SHOWN_NULL = "a:", "s:", "n:", "z:"
+LINKED, SHOWN_LINKED, SEARCH = "r:", "t:", "q:"
+"""What precedes the name of a field in the names of a form: its typed text and the one that was shown; whether null was
+chosen, and whether it was shown; of a to-one the id, the id that was shown, and the words to search for."""
+
+VERSION, FIND = "version", "find"
+
+LONG, LONG_LIMIT = 80, 500
+"""Texts with more characters, and those that may have more than the second, have several lines."""
+
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_ENCODER = msgspec.json.Encoder()
+
+Sent = Mapping[str, str]
+"""The fields of a form, by their names."""
+
+
+class FormField(msgspec.Struct, kw_only=True):
+    """A field of a form. kind: `text`, `long`, `choice`, `date`, `number` or `read-only`. text: typed or shown.
+    is_null: whether null is chosen, if it is apart from an empty text (`has_null`). shown, was_null: what was shown
+    before. errors: what is wrong with it. now: the text that it has meanwhile, if another one has changed it."""
+
+    name: str
+    kind: str
+    label: str
+    hint: str = ""
+    text: str = ""
+    shown: str = ""
+    has_null: bool = False
+    is_null: bool = False
+    was_null: bool = False
+    is_required: bool = False
+    choices: tuple[str, ...] = ()
+    errors: list[str] = []
+    now: str | None = None
+
+
+class Match(msgspec.Struct):
+    """A resource that a search has found."""
+
+    id: str
+    label: str
+
+
+class LinkField(msgspec.Struct, kw_only=True):
+    """A to-one of a form. id, shown: typed, and shown before. title: of the resource with this id. words: that are
+    searched for. matches: what was found, None before a search. list_url, by: where the script searches, and by which
+    attribute."""
+
+    name: str
+    label: str
+    hint: str = ""
+    id: str = ""
+    shown: str = ""
+    title: str = ""
+    words: str = ""
+    matches: list[Match] | None = None
+    is_required: bool = False
+    is_editable: bool = True
+    list_url: str = ""
+    by: str = ""
+    target: str = ""
+    errors: list[str] = []
+    now: str | None = None
+
+
+def attribute_fields(resource: Resource, read_only: Iterable[str], *, on_create: bool) -> list[FormField]:
+    """Return the fields for the attributes of a resource. read_only: those that the principal may not write."""
+    found = []
+    for one in resource.attributes:
+        is_editable = one.is_writable(on_create=on_create) and one.name not in read_only and one.type.family != "bytea"
+        if is_editable or (one.readable and not on_create):
+            found.append(_field(one, is_editable=is_editable, on_create=on_create))
+    return found
+
+
+def _field(one: Attribute, *, is_editable: bool, on_create: bool) -> FormField:
+    return FormField(
+        name=one.name,
+        kind=_kind(one) if is_editable else "read-only",
+        label=one.name,
+        hint=" ".join(filter(None, (one.description, _constraint(one)))) if is_editable else one.description,
+        has_null=is_editable and one.nullable and one.type.is_text and not one.type.choices,
+        is_required=is_editable and on_create and one.required,
+        choices=_choices(one) if is_editable else (),
+        errors=[],
+    )
+
+
+def _kind(one: Attribute) -> str:
+    if _choices(one):
+        return "choice"
+    if one.type.name == "date":
+        return "date"
+    if one.type.family == "number":
+        return "number"
+    is_long = one.type.is_text and (one.max_length is None or one.max_length > LONG_LIMIT)
+    return "long" if is_long or is_structure(one) else "text"
+
+
+def _choices(one: Attribute) -> tuple[str, ...]:
+    known = one.type.choices or (("true", "false") if one.type.family == "bool" else ())
+    return (*([""] if one.nullable or not one.required else []), *known) if known else ()
+
+
+def is_structure(one: Attribute) -> bool:
+    """Return whether the values are arrays or objects, which people type as JSON."""
+    return one.type in (JSON, JSONB) or one.type.element is not None or bool(one.type.fields)
+
+
+def _constraint(one: Attribute) -> str:
+    parts = []
+    if is_structure(one):
+        parts.append("JSON.")
+    if one.max_length is not None and one.type.is_text:
+        parts.append(f"At most {one.max_length} characters.")
+    if one.minimum is not None or one.maximum is not None:
+        low = "" if one.minimum is None else f"at least {one.minimum}"
+        high = "" if one.maximum is None else f"at most {one.maximum}"
+        parts.append(f"{' and '.join(filter(None, (low, high))).capitalize()}.")
+    if one.type.name in ("timestamp", "timestamptz"):
+        parts.append("As 2026-01-31T12:30:00Z.")
+    elif one.type.example:
+        parts.append(f"As {one.type.example}.")
+    return " ".join(parts)
+
+
+def link_fields(resource: Resource, read_only: Iterable[str], *, on_create: bool) -> list[LinkField]:
+    """Return the fields for the to-ones whose key is in the row of the resource."""
+    return [
+        LinkField(
+            name=one.name,
+            label=one.name,
+            hint=one.description,
+            is_required=on_create and one.is_required,
+            is_editable=(on_create or (one.updatable and "replace" in one.methods)) and one.name not in read_only,
+            target=one.target,
+            errors=[],
+        )
+        for one in resource.relationships
+        if isinstance(one, ToOne) and one.is_own_key
+    ]
+
+
+def typed_text(value: Any) -> str:
+    """Return a value as it stands in the field of a form. Null is an empty text."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    text = _ENCODER.encode(value).decode()
+    if text.startswith(("{", "[")):
+        return msgspec.json.format(text, indent=2) if len(text) > LONG else text
+    is_text = text.startswith('"') and not isinstance(value, msgspec.Raw)
+    return str(msgspec.json.decode(text)) if is_text else text
+
+
+def with_text(field: FormField, value: Any) -> FormField:
+    """Return a field with the value of a row."""
+    text = typed_text(value)
+    kind = field.kind
+    if kind == "text" and ("\n" in text or len(text) > LONG):
+        kind = "long"
+    if kind == "date" and text and not _DATE.fullmatch(text):
+        kind = "text"
+    is_null = value is None and field.has_null
+    return msgspec.structs.replace(field, kind=kind, text=text, shown=text, is_null=is_null, was_null=is_null)
+
+
+def with_sent(field: FormField, sent: Sent) -> FormField:
+    """Return a field as a form has sent it."""
+    if field.kind == "read-only":
+        return msgspec.structs.replace(field, text=sent.get(SHOWN + field.name, ""))
+    text, shown = _lines(sent.get(VALUE + field.name, "")), _lines(sent.get(SHOWN + field.name, ""))
+    # Who types a text means it, even if null stays chosen.
+    is_null = NULL + field.name in sent and (not text or text == shown)
+    was_null = SHOWN_NULL + field.name in sent
+    found = msgspec.structs.replace(field, text=text, shown=shown, is_null=is_null, was_null=was_null)
+    if found.kind == "text" and ("\n" in found.text or len(found.text) > LONG):
+        found.kind = "long"
+    return found
+
+
+def link_with_sent(field: LinkField, sent: Sent) -> LinkField:
+    """Return the field of a to-one as a form has sent it."""
+    return msgspec.structs.replace(
+        field,
+        id=sent.get(LINKED + field.name, "").strip(),
+        shown=sent.get(SHOWN_LINKED + field.name, ""),
+        words=sent.get(SEARCH + field.name, ""),
+    )
+
+
+def _lines(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def document_of(
+    resource: Resource, fields: list[FormField], links: list[LinkField], row_id: str | None, errors: list[ApiError]
+) -> bytes:
+    """Return the document that a program would send for a form. row_id: None for a create, whose id the server or the
+    client chooses. Appends InvalidDocument to errors."""
+    attributes: dict[str, Any] = {}
+    for field in fields:
+        one = resource.attribute(field.name)
+        if one is None or field.kind == "read-only" or not _is_changed(field, on_create=row_id is None):
+            continue
+        attributes[field.name] = None if _is_null(field, one) else _json_value(one, field.text, errors)
+    relationships = {
+        field.name: {"data": {"type": field.target, "id": field.id} if field.id else None}
+        for field in links
+        if field.is_editable and field.id != field.shown
+    }
+    data: dict[str, Any] = {"type": resource.type}
+    if row_id is not None:
+        data["id"] = row_id
+    if attributes:
+        data["attributes"] = attributes
+    if relationships:
+        data["relationships"] = relationships
+    return _ENCODER.encode({"data": data})
+
+
+def _is_changed(field: FormField, *, on_create: bool) -> bool:
+    """A create sends what was typed, so that the others have their defaults."""
+    if on_create:
+        return bool(field.text) or field.is_null
+    if field.is_null or field.was_null:
+        return field.is_null != field.was_null
+    return field.text != field.shown
+
+
+def _is_null(field: FormField, one: Attribute) -> bool:
+    return field.is_null if field.has_null else not field.text and not (one.type.is_text and not one.type.choices)
+
+
+def _json_value(one: Attribute, text: str, errors: list[ApiError]) -> Any:
+    """Return the JSON of a typed text. What is no value of the type stays a text, and the server says what it must
+    be."""
+    if is_structure(one):
+        try:
+            load_json(text, 100)
+        except (JsonFault, RecursionError) as error:
+            errors.append(InvalidDocument(f"It must be JSON: {error}.", pointer=attribute_pointer("/data", one.name)))
+            return None
+        return msgspec.Raw(text.encode())
+    if one.type.family == "bool" and text in ("true", "false"):
+        return text == "true"
+    if one.type.family == "number" and _NUMBER.fullmatch(text.strip()):
+        return msgspec.Raw(text.strip().encode())
+    return text
+
+
+def changed_meanwhile(fields: list[FormField], current: Mapping[str, Any]) -> Iterator[FormField]:
+    """Yield the fields with what they are now, where that is not what was shown. current: the values of the row."""
+    for field in fields:
+        text = typed_text(current.get(field.name)) if field.name in current else field.shown
+        is_same = text == field.shown
+        yield field if is_same else msgspec.structs.replace(field, now=text)
