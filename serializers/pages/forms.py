@@ -29,7 +29,7 @@ chosen, and whether it was shown; of a to-one the id, the id that was shown, and
 
 VERSION, FIND = "version", "find"
 
-LONG, LONG_LIMIT = 80, 500
+LONG, LONG_LIMIT = 80, 512
 """Texts with more characters, and those that may have more than the second, have several lines."""
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")

@@ -9,7 +9,8 @@ from server.handlers.fixed.descriptions import DescribingHandler, DocsFileHandle
 from server.handlers.fixed.protected_resource import ProtectedResourceHandler
 from server.handlers.fixed.root import RootHandler, ServerHandler
 from server.handlers.pages.files import PagesFileHandler, PagesGoHandler
-from server.handlers.pages.forms import CreateFormHandler, DeleteFormHandler, EditFormHandler, LinksFormHandler
+from server.handlers.pages.forms import CreateFormHandler, EditFormHandler
+from server.handlers.pages.other_forms import DeleteFormHandler, LinksFormHandler
 from server.handlers.preflight import PreflightHandler
 from server.handlers.refusing import ForeignOriginHandler, NotFoundHandler, UnknownHostHandler
 from server.handlers.resources.function import FunctionHandler

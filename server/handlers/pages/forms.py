@@ -1,4 +1,4 @@
-"""Answers forms: to create, edit and delete a resource, and to add and remove links. A form becomes the document that a
+"""Answers the forms to create and to edit a resource. A form becomes the document that a
 program would send, and is written as this is: rules, hooks, checks and versions hold without a line of their own here.
 What comes in: a form. What goes out: the page of what was written, or the form again with what is wrong.
 """
@@ -8,163 +8,33 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import unquote
 
 import msgspec
 
-from querybuild.declarations.resource import Resource
-from querybuild.errors import ApiError, release_frames, resource_not_found
+from querybuild.errors import ApiError, release_frames
 from querybuild.planning.context import check_action, check_method
 from querybuild.planning.reads.labels import label_of
 from querybuild.planning.rows import Row
-from querybuild.query import Change, Identifier, LinkageChange, LinkMode, Owner
+from querybuild.query import Change, Owner
 from querybuild.query import Match as VersionMatch
 from serializers.decode import decode_resource_document, with_id
 from serializers.links import quote_segment, resource_path
 from serializers.pages import forms
-from serializers.pages.forms import FormField, LinkField, Match
-from serializers.pages.rendering import Crumb, Frame, render
-from serializers.pages.values import label_text
-from serializers.pages.view import title_of
+from serializers.pages.forms import FormField, LinkField
+from serializers.pages.rendering import Crumb, render
 from serializers.pointers import tokens
 from serializers.resource_objects import value_positions
-from server.errors import ErrorAnswer, ForeignOrigin, PreconditionFailed, RequestFault, answer
-from server.execution.arguments import arguments_of
-from server.execution.execute import ReadResult, execute_read
+from server.errors import PreconditionFailed, RequestFault, answer
+from server.execution.execute import ReadResult
 from server.execution.versions import shown_version
-from server.execution.writes.answers import Nothing
 from server.execution.writes.reply import Reply
 from server.handlers.auditing import Target
 from server.handlers.pages.answering import finish_page
-from server.handlers.pages.reads import docs_url
-from server.handlers.reading import ReadingHandler
-from server.handlers.writing import AnsweredWrite, WritingHandler
-from server.http.allowed_hosts import own_origin
-from server.http.negotiation import HTML
-from server.preparing.reads import PreparedRead, ReadShape
-from server.routes import ON_LINKAGE, ON_ONE
-
-MATCHES = 10
-"""How many resources a search shows."""
-
-MAX_FIELDS = 10_000
-"""How many fields a form has at most."""
-
-
-class FormHandler(WritingHandler):
-    """The base of the handlers of forms. Their bodies are read nowhere else."""
-
-    has_pages = True
-    answers_pages = True
-    _sent: forms.Sent = MappingProxyType({})
-
-    def check_request(self) -> None:
-        """Check that the form is one of this server, and leave the rest to the checks of writes."""
-        self.answer_type = HTML
-        if self.request.method == "POST":
-            self._check_origin()
-        # An Idempotency-Key is for programs.
-        ReadingHandler.check_request(self)
-        self.answer_type = HTML
-
-    def _check_origin(self) -> None:
-        """Raises ForeignOrigin, unless a page of this server has sent the form. Browsers send where it comes from."""
-        headers = self.request.headers
-        site = headers.get("Sec-Fetch-Site")
-        if site is None:
-            origin = headers.get("Origin")
-            is_own = origin is not None and origin.lower() == own_origin(self.request)
-        else:
-            is_own = site == "same-origin"
-        if not is_own:
-            raise ForeignOrigin("Only the pages of this server may send forms.", header="Origin")
-
-    def read_form(self) -> forms.Sent:
-        """Return the fields of the sent form. Raises RequestFault."""
-        try:
-            pairs = parse_qsl(
-                self.received.take().decode(), keep_blank_values=True, max_num_fields=5000, errors="strict"
-            )
-        except (ValueError, UnicodeDecodeError) as error:
-            raise RequestFault(f"The form cannot be read: {error}.") from error
-        self._sent = dict(pairs)
-        # What belongs to the form is not for the read that answers the write.
-        self.request.query = ""
-        return self._sent
-
-    @property
-    def base_url(self) -> str:
-        """What links begin with."""
-        return self.engine.base_url
-
-    def own_path(self) -> str:
-        """Return the URL of the resource that the form is about."""
-        assert self.route is not None
-        return resource_path(self.base_url, self.resource, quote_segment(self.route.id))
-
-    def list_path(self) -> str:
-        """Return the URL of the list of the resource, or of the start page if it has none."""
-        return self.base_url + (self.resource.path if "list" in self.resource.methods else "/")
-
-    def go(self, url: str) -> Reply:
-        """Return the answer that leads to a page."""
-        return Reply(303, None, location=url)
-
-    def frame(self, title: str, *crumbs: Crumb) -> Frame:
-        """Return what the form has around it."""
-        first = Crumb(title_of(self.resource), self.list_path())
-        who = self.context.principal.subject
-        return Frame(
-            base_url=self.base_url,
-            title=title,
-            crumbs=(first, *crumbs),
-            docs_url=docs_url(self.engine),
-            who=who,
-        )
-
-    async def read_row(self) -> tuple[PreparedRead, ReadResult, Row]:
-        """Read the resource of the path. Raises ResourceNotFound."""
-        assert self.route is not None
-        shape = ReadShape("resource", self.resource, accepts=ON_ONE, form="page")
-        prepared = self.engine.reads.prepare(shape, "", self.context)
-        sent = arguments_of(prepared, self.context, self.path_id(self.resource))
-        found = await self.cancel_scope.run(execute_read(self.reading_database(), prepared, sent, self.engine))
-        if not found.rows[0]:
-            raise resource_not_found(self.resource.type, self.route.id)
-        return prepared, found, found.rows[0][0]
-
-    def reading_database(self) -> Any:
-        """Return the connections for reads of the principal."""
-        return self.database.acting_for(self.context.principal, "write")
-
-    async def matches(self, target: Resource, words: str) -> list[Match]:
-        """Return resources whose label begins with the words, then others that have them in it."""
-        label = label_of(target)
-        if label is None or not label.is_filterable or not words:
-            return []
-        found: dict[str, Match] = {}
-        for operator, pattern in (("startswith", words), ("ilike", f"%{_escaped(words)}%")):
-            if len(found) < MATCHES:
-                sort = label.name if label.is_sortable else "id"
-                query = (
-                    f"filter[{quote(label.name)}][{operator}]={quote(pattern)}&sort={quote(sort)}"
-                    f"&page[size]={MATCHES}&page[total]=none&fields[{quote(target.type)}]={quote(label.name)}"
-                )
-                shape = ReadShape("collection", target, accepts=ON_LINKAGE)
-                prepared = self.engine.reads.prepare(shape, query, self.context)
-                sent = arguments_of(prepared, self.context, None)
-                work = execute_read(self.reading_database(), prepared, sent, self.engine)
-                result = await self.cancel_scope.run(work)
-                position = value_positions(prepared.plan.node)[label]
-                for row in result.rows[0]:
-                    found.setdefault(str(row[0]), Match(str(row[0]), label_text(row[position], row[0])))
-        return list(found.values())[:MATCHES]
-
-
-def _escaped(words: str) -> str:
-    return words.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+from server.handlers.pages.form_base import FormHandler
+from server.handlers.writing import AnsweredWrite
+from server.preparing.reads import PreparedRead
 
 
 class ResourceForm(FormHandler):
@@ -427,111 +297,3 @@ def _values(prepared: PreparedRead, row: Row) -> dict[str, Any]:
         one.name: row[positions[one]] if one.type.shown is None else one.type.shown(row[positions[one]])
         for one in node.attributes
     }
-
-
-class DeleteFormHandler(FormHandler):
-    """Asks whether to delete a resource, and deletes it."""
-
-    def targets(self) -> list[Target]:
-        assert self.route is not None
-        return [Target("delete", self.resource.type, self.route.id)]
-
-    async def get(self) -> None:
-        check_method(self.resource, "delete")
-        check_action(self.resource, "delete", self.context)
-        await self._ask()
-
-    async def _ask(self, errors: Sequence[str] = (), status: int = 200) -> None:
-        assert self.route is not None
-        prepared, found, row = await self.read_row()
-        heading = prepared.ready.encoders.view.heading(row)
-        page = render(
-            "delete.html",
-            self.frame(f"Delete {heading}", Crumb(heading, self.own_path()), Crumb("Delete")),
-            heading=heading,
-            kind=self.resource.type,
-            row_id=self.route.id,
-            version=shown_version(prepared, found) or "",
-            errors=errors,
-            back=self.own_path(),
-        )
-        finish_page(self, page, status)
-
-    async def post(self) -> None:
-        check_method(self.resource, "delete")
-        self.read_form()
-        try:
-            plan = partial(self.plan_write, self.resource)
-            await self.answer_write(self._parse, plan, self.execute_unread, lambda *_: self.go(self.list_path()))
-        except PreconditionFailed as error:
-            self.record_failure(error)
-            await self._ask(["It has changed since this page was shown. Look at it before you delete it."], 412)
-
-    def _parse(self, _: list[ApiError]) -> Change:
-        assert self.route is not None
-        self.path_id(self.resource)
-        version = self._sent.get(forms.VERSION, "")
-        match = VersionMatch(frozenset({version})) if version else None
-        return msgspec.structs.replace(self.asked("delete", self.route.id), match=match)
-
-
-class LinksFormHandler(FormHandler):
-    """Adds and removes links of a to-many."""
-
-    def targets(self) -> list[Target]:
-        assert self.route is not None
-        return [Target("update", self.resource.type, self.route.id, self.relationship.name)]
-
-    async def get(self) -> None:
-        words = self.get_query_argument("words", "")
-        await self._show(words, await self.matches(self.catalog.target(self.relationship), words))
-
-    async def _show(self, words: str, matches: list[Match], errors: Sequence[str] = (), status: int = 200) -> None:
-        prepared, found, row = await self.read_row()
-        view, name = prepared.ready.encoders.view, self.relationship.name
-        related = {one.name: one for one in view.related(found.rows)}[name]
-        ids = view.ids_of(found.rows, name)
-        methods = self.catalog.linkage_methods(self.resource, self.relationship)
-        page = render(
-            "links.html",
-            self.frame(f"{name} of {view.heading(row)}", Crumb(view.heading(row), self.own_path()), Crumb(name)),
-            heading=f"{name} of {view.heading(row)}",
-            related=related,
-            rows=list(zip(ids, related.links, strict=True)),
-            may_add="add" in methods,
-            may_remove="remove" in methods,
-            words=words,
-            matches=matches,
-            errors=errors,
-            back=self.own_path(),
-        )
-        finish_page(self, page, status)
-
-    async def post(self) -> None:
-        sent = self.read_form()
-        mode: LinkMode = "remove" if "remove" in sent else "add"
-        row_id = sent.get(mode, "").strip()
-        try:
-            parse = partial(self._parse, mode, row_id)
-            plan = partial(self.plan_write, self.resource)
-            await self.answer_write(parse, plan, self._write_link, lambda *_: self.go(self._own_form()))
-        except ApiError as error:
-            self.record_failure(error)
-            made: ErrorAnswer = answer(error, self.request_id)
-            release_frames(error)
-            await self._show("", [], [one["detail"] for one in json.loads(made.body)["errors"]], made.status)
-
-    def _own_form(self) -> str:
-        assert self.route is not None
-        return self.base_url + self.route.path
-
-    async def _write_link(self, write: Any) -> None:
-        await self.writer.run([write], Nothing())
-
-    def _parse(self, mode: LinkMode, row_id: str, _: list[ApiError]) -> Change:
-        assert self.route is not None
-        self.path_id(self.resource)
-        identifier = Identifier(self.relationship.target, row_id, "/data/0")
-        linkage = LinkageChange((identifier,), is_list=True, pointer="/data", mode=mode)
-        asked = self.asked("update", self.route.id)
-        return msgspec.structs.replace(asked, relationships={self.relationship.name: linkage}, pointer="/data")

@@ -1,0 +1,150 @@
+"""Defines the base of the handlers of forms: who may send one, how it is read, and searches for related resources."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import parse_qsl, quote
+
+from querybuild.declarations.resource import Resource
+from querybuild.errors import resource_not_found
+from querybuild.planning.reads.labels import label_of
+from querybuild.planning.rows import Row
+from serializers.links import quote_segment, resource_path
+from serializers.pages import forms
+from serializers.pages.forms import Match
+from serializers.pages.rendering import Crumb, Frame
+from serializers.pages.values import label_text
+from serializers.pages.view import title_of
+from serializers.resource_objects import value_positions
+from server.errors import ForeignOrigin, RequestFault
+from server.execution.arguments import arguments_of
+from server.execution.execute import ReadResult, execute_read
+from server.execution.writes.reply import Reply
+from server.handlers.pages.reads import docs_url
+from server.handlers.reading import ReadingHandler
+from server.handlers.writing import WritingHandler
+from server.http.allowed_hosts import own_origin
+from server.http.negotiation import HTML
+from server.preparing.reads import PreparedRead, ReadShape
+from server.routes import ON_LINKAGE, ON_ONE
+
+MATCHES = 10
+"""How many resources a search shows."""
+
+MAX_FIELDS = 10_000
+"""How many fields a form has at most."""
+
+
+class FormHandler(WritingHandler):
+    """The base of the handlers of forms. Their bodies are read nowhere else."""
+
+    has_pages = True
+    answers_pages = True
+    _sent: forms.Sent = MappingProxyType({})
+
+    def check_request(self) -> None:
+        """Check that the form is one of this server, and leave the rest to the checks of writes."""
+        self.answer_type = HTML
+        if self.request.method == "POST":
+            self._check_origin()
+        # An Idempotency-Key is for programs.
+        ReadingHandler.check_request(self)
+        self.answer_type = HTML
+
+    def _check_origin(self) -> None:
+        """Raises ForeignOrigin, unless a page of this server has sent the form. Browsers send where it comes from."""
+        headers = self.request.headers
+        site = headers.get("Sec-Fetch-Site")
+        if site is None:
+            origin = headers.get("Origin")
+            is_own = origin is not None and origin.lower() == own_origin(self.request)
+        else:
+            is_own = site == "same-origin"
+        if not is_own:
+            raise ForeignOrigin("Only the pages of this server may send forms.", header="Origin")
+
+    def read_form(self) -> forms.Sent:
+        """Return the fields of the sent form. Raises RequestFault."""
+        try:
+            pairs = parse_qsl(
+                self.received.take().decode(), keep_blank_values=True, max_num_fields=5000, errors="strict"
+            )
+        except (ValueError, UnicodeDecodeError) as error:
+            raise RequestFault(f"The form cannot be read: {error}.") from error
+        self._sent = dict(pairs)
+        # What belongs to the form is not for the read that answers the write.
+        self.request.query = ""
+        return self._sent
+
+    @property
+    def base_url(self) -> str:
+        """What links begin with."""
+        return self.engine.base_url
+
+    def own_path(self) -> str:
+        """Return the URL of the resource that the form is about."""
+        assert self.route is not None
+        return resource_path(self.base_url, self.resource, quote_segment(self.route.id))
+
+    def list_path(self) -> str:
+        """Return the URL of the list of the resource, or of the start page if it has none."""
+        return self.base_url + (self.resource.path if "list" in self.resource.methods else "/")
+
+    def go(self, url: str) -> Reply:
+        """Return the answer that leads to a page."""
+        return Reply(303, None, location=url)
+
+    def frame(self, title: str, *crumbs: Crumb) -> Frame:
+        """Return what the form has around it."""
+        first = Crumb(title_of(self.resource), self.list_path())
+        who = self.context.principal.subject
+        return Frame(
+            base_url=self.base_url,
+            title=title,
+            crumbs=(first, *crumbs),
+            docs_url=docs_url(self.engine),
+            who=who,
+        )
+
+    async def read_row(self) -> tuple[PreparedRead, ReadResult, Row]:
+        """Read the resource of the path. Raises ResourceNotFound."""
+        assert self.route is not None
+        shape = ReadShape("resource", self.resource, accepts=ON_ONE, form="page")
+        prepared = self.engine.reads.prepare(shape, "", self.context)
+        sent = arguments_of(prepared, self.context, self.path_id(self.resource))
+        found = await self.cancel_scope.run(execute_read(self.reading_database(), prepared, sent, self.engine))
+        if not found.rows[0]:
+            raise resource_not_found(self.resource.type, self.route.id)
+        return prepared, found, found.rows[0][0]
+
+    def reading_database(self) -> Any:
+        """Return the connections for reads of the principal."""
+        return self.database.acting_for(self.context.principal, "write")
+
+    async def matches(self, target: Resource, words: str) -> list[Match]:
+        """Return resources whose label begins with the words, then others that have them in it."""
+        label = label_of(target)
+        if label is None or not label.is_filterable or not words:
+            return []
+        found: dict[str, Match] = {}
+        for operator, pattern in (("startswith", words), ("ilike", f"%{_escaped(words)}%")):
+            if len(found) < MATCHES:
+                sort = label.name if label.is_sortable else "id"
+                query = (
+                    f"filter[{quote(label.name)}][{operator}]={quote(pattern)}&sort={quote(sort)}"
+                    f"&page[size]={MATCHES}&page[total]=none&fields[{quote(target.type)}]={quote(label.name)}"
+                )
+                shape = ReadShape("collection", target, accepts=ON_LINKAGE)
+                prepared = self.engine.reads.prepare(shape, query, self.context)
+                sent = arguments_of(prepared, self.context, None)
+                work = execute_read(self.reading_database(), prepared, sent, self.engine)
+                result = await self.cancel_scope.run(work)
+                position = value_positions(prepared.plan.node)[label]
+                for row in result.rows[0]:
+                    found.setdefault(str(row[0]), Match(str(row[0]), label_text(row[position], row[0])))
+        return list(found.values())[:MATCHES]
+
+
+def _escaped(words: str) -> str:
+    return words.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

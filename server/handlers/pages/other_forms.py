@@ -1,0 +1,132 @@
+"""Answers the forms that delete a resource, and that add and remove links of a to-many."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from querybuild.errors import ApiError, release_frames
+from querybuild.planning.context import check_action, check_method
+from querybuild.query import Change, Identifier, LinkageChange, LinkMode
+from querybuild.query import Match as VersionMatch
+from serializers.pages import forms
+from serializers.pages.forms import Match
+from serializers.pages.rendering import Crumb, render
+from server.errors import ErrorAnswer, PreconditionFailed, answer
+from server.execution.versions import shown_version
+from server.execution.writes.answers import Nothing
+from server.handlers.auditing import Target
+from server.handlers.pages.answering import finish_page
+from server.handlers.pages.form_base import FormHandler
+
+
+class DeleteFormHandler(FormHandler):
+    """Asks whether to delete a resource, and deletes it."""
+
+    def targets(self) -> list[Target]:
+        assert self.route is not None
+        return [Target("delete", self.resource.type, self.route.id)]
+
+    async def get(self) -> None:
+        check_method(self.resource, "delete")
+        check_action(self.resource, "delete", self.context)
+        await self._ask()
+
+    async def _ask(self, errors: Sequence[str] = (), status: int = 200) -> None:
+        assert self.route is not None
+        prepared, found, row = await self.read_row()
+        heading = prepared.ready.encoders.view.heading(row)
+        page = render(
+            "delete.html",
+            self.frame(f"Delete {heading}", Crumb(heading, self.own_path()), Crumb("Delete")),
+            heading=heading,
+            kind=self.resource.type,
+            row_id=self.route.id,
+            version=shown_version(prepared, found) or "",
+            errors=errors,
+            back=self.own_path(),
+        )
+        finish_page(self, page, status)
+
+    async def post(self) -> None:
+        check_method(self.resource, "delete")
+        self.read_form()
+        try:
+            plan = partial(self.plan_write, self.resource)
+            await self.answer_write(self._parse, plan, self.execute_unread, lambda *_: self.go(self.list_path()))
+        except PreconditionFailed as error:
+            self.record_failure(error)
+            await self._ask(["It has changed since this page was shown. Look at it before you delete it."], 412)
+
+    def _parse(self, _: list[ApiError]) -> Change:
+        assert self.route is not None
+        self.path_id(self.resource)
+        version = self._sent.get(forms.VERSION, "")
+        match = VersionMatch(frozenset({version})) if version else None
+        return msgspec.structs.replace(self.asked("delete", self.route.id), match=match)
+
+
+class LinksFormHandler(FormHandler):
+    """Adds and removes links of a to-many."""
+
+    def targets(self) -> list[Target]:
+        assert self.route is not None
+        return [Target("update", self.resource.type, self.route.id, self.relationship.name)]
+
+    async def get(self) -> None:
+        words = self.get_query_argument("words", "")
+        await self._show(words, await self.matches(self.catalog.target(self.relationship), words))
+
+    async def _show(self, words: str, matches: list[Match], errors: Sequence[str] = (), status: int = 200) -> None:
+        prepared, found, row = await self.read_row()
+        view, name = prepared.ready.encoders.view, self.relationship.name
+        related = {one.name: one for one in view.related(found.rows)}[name]
+        ids = view.ids_of(found.rows, name)
+        methods = self.catalog.linkage_methods(self.resource, self.relationship)
+        page = render(
+            "links.html",
+            self.frame(f"{name} of {view.heading(row)}", Crumb(view.heading(row), self.own_path()), Crumb(name)),
+            heading=f"{name} of {view.heading(row)}",
+            related=related,
+            rows=list(zip(ids, related.links, strict=True)),
+            may_add="add" in methods,
+            may_remove="remove" in methods,
+            words=words,
+            matches=matches,
+            errors=errors,
+            back=self.own_path(),
+        )
+        finish_page(self, page, status)
+
+    async def post(self) -> None:
+        sent = self.read_form()
+        mode: LinkMode = "remove" if "remove" in sent else "add"
+        row_id = sent.get(mode, "").strip()
+        try:
+            parse = partial(self._parse, mode, row_id)
+            plan = partial(self.plan_write, self.resource)
+            await self.answer_write(parse, plan, self._write_link, lambda *_: self.go(self._own_form()))
+        except ApiError as error:
+            self.record_failure(error)
+            made: ErrorAnswer = answer(error, self.request_id)
+            release_frames(error)
+            await self._show("", [], [one["detail"] for one in json.loads(made.body)["errors"]], made.status)
+
+    def _own_form(self) -> str:
+        assert self.route is not None
+        return self.base_url + self.route.path
+
+    async def _write_link(self, write: Any) -> None:
+        await self.writer.run([write], Nothing())
+
+    def _parse(self, mode: LinkMode, row_id: str, _: list[ApiError]) -> Change:
+        assert self.route is not None
+        self.path_id(self.resource)
+        identifier = Identifier(self.relationship.target, row_id, "/data/0")
+        linkage = LinkageChange((identifier,), is_list=True, pointer="/data", mode=mode)
+        asked = self.asked("update", self.route.id)
+        return msgspec.structs.replace(asked, relationships={self.relationship.name: linkage}, pointer="/data")
