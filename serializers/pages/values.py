@@ -1,5 +1,6 @@
-"""Writes values as HTML, by their types. What comes in: values as msgspec encodes them. What goes out: Markup, which
-Jinja2 does not escape again. Every text of a value is escaped here.
+"""Writes values as HTML, by their types. What comes in: values as msgspec encodes them. What goes out: HTML, as texts.
+Every text of a value is escaped here. `view.py` declares it to be safe for Jinja2: to do so for each value would take
+most of the time of a page.
 
 It must not know: SQL, HTTP.
 """
@@ -13,21 +14,23 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import msgspec
-from markupsafe import Markup, escape
+from markupsafe import escape as _escape
 
 from querybuild.declarations.resource import Attribute
 
 CELL_CHARACTERS, TEXT_CHARACTERS, LABEL_CHARACTERS = 80, 400, 80
 """How many characters of a text a cell, a page and a label show."""
 
-NULL = Markup('<span class="null">null</span>')
-NOTHING = Markup('<span class="null">empty</span>')
+NULL = '<span class="null">null</span>'
+NOTHING = '<span class="null">empty</span>'
 
 _LINK = re.compile(r"(?:https?://|mailto:)[^\s<>\"]+", re.IGNORECASE)
 _ENCODER = msgspec.json.Encoder()
 
-Write = Callable[[Any], Markup]
-"""Writes a value."""
+
+def escape(text: str) -> str:
+    """Return a text as HTML."""
+    return str(_escape(text))
 
 
 def is_number(attribute: Attribute) -> bool:
@@ -41,20 +44,20 @@ def shown_value(attribute: Attribute) -> Callable[[Any], Any]:
     return (lambda value: value) if show is None else show
 
 
-def cell(value: Any) -> Markup:
+def cell(value: Any) -> str:
     """Return a value in a cell of a table. Long texts are cut."""
     if value is None:
         return NULL
     if isinstance(value, str):
         return _text_cell(value)
     if isinstance(value, bool):
-        return Markup("true" if value else "false")
+        return "true" if value else "false"
     if isinstance(value, int | float):
-        return Markup(_json(value))
+        return _json(value)
     if isinstance(value, date):
         return moment(value)
     if isinstance(value, bytes):
-        return Markup(f'<span class="bytes">{_size(len(value))}</span>')
+        return f'<span class="bytes">{_size(len(value))}</span>'
     if isinstance(value, list) and value and not any(isinstance(one, list | dict) for one in value):
         return _text_cell(", ".join([_scalar(one) for one in value]))
     text = _json(value)
@@ -62,7 +65,7 @@ def cell(value: Any) -> Markup:
     return escape(_cut(text.strip('"'), CELL_CHARACTERS)) if is_plain else _code(_cut(text, CELL_CHARACTERS))
 
 
-def whole(value: Any) -> Markup:
+def whole(value: Any) -> str:
     """Return a value on the page of its resource: all of it, long texts and JSON folded."""
     if isinstance(value, str):
         return _whole_text(value)
@@ -74,8 +77,8 @@ def whole(value: Any) -> Markup:
     if len(text) <= CELL_CHARACTERS:
         return _code(text)
     pretty = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    folded = Markup('<details><summary>{}</summary><pre dir="auto">{}</pre></details>')
-    return folded.format(_code(_cut(text, CELL_CHARACTERS)), pretty)
+    short = _code(_cut(text, CELL_CHARACTERS))
+    return f'<details><summary>{short}</summary><pre dir="auto">{escape(pretty)}</pre></details>'
 
 
 def label_text(value: Any, row_id: Any) -> str:
@@ -84,46 +87,46 @@ def label_text(value: Any, row_id: Any) -> str:
     return _cut(text, LABEL_CHARACTERS) if text else str(row_id)
 
 
-def moment(value: date) -> Markup:
+def moment(value: date) -> str:
     """Return a date, or a time in UTC, to which the script of the page adds the reader's zone."""
     iso = _json(value)[1:-1]
     if not isinstance(value, datetime):
-        return Markup(f'<time datetime="{iso}">{iso}</time>')
+        return f'<time datetime="{iso}">{iso}</time>'
     if value.tzinfo is None:
-        return Markup(f'<time datetime="{iso}">{iso.replace("T", " ")}</time>')
+        return f'<time datetime="{iso}">{iso.replace("T", " ")}</time>'
     at = value.astimezone(UTC).isoformat(sep=" ").removesuffix("+00:00")
-    return Markup(f'<time datetime="{iso}" data-utc>{at} UTC</time>')
+    return f'<time datetime="{iso}" data-utc>{at} UTC</time>'
 
 
-def _text_cell(text: str) -> Markup:
+def _text_cell(text: str) -> str:
     if not text:
         return NOTHING
     shown = _cut(text, CELL_CHARACTERS)
-    return _link(text, shown) if _LINK.fullmatch(text) else Markup("<bdi>{}</bdi>").format(shown)
+    return _link(text, shown) if _LINK.fullmatch(text) else f"<bdi>{escape(shown)}</bdi>"
 
 
-def _whole_text(text: str) -> Markup:
+def _whole_text(text: str) -> str:
     if not text:
         return NOTHING
     if _LINK.fullmatch(text):
         return _link(text, text)
     if len(text) <= TEXT_CHARACTERS:
-        return Markup('<span class="text" dir="auto">{}</span>').format(text)
-    begin, rest = text[:TEXT_CHARACTERS], text[TEXT_CHARACTERS:]
-    more = '<details class="more"><summary>more</summary><span class="text">{}</span></details>'
-    return Markup('<span class="text" dir="auto">{}</span>' + more).format(begin, rest)
+        return f'<span class="text" dir="auto">{escape(text)}</span>'
+    begin, rest = escape(text[:TEXT_CHARACTERS]), escape(text[TEXT_CHARACTERS:])
+    more = f'<details class="more"><summary>more</summary><span class="text">{rest}</span></details>'
+    return f'<span class="text" dir="auto">{begin}</span>{more}'
 
 
 def _scalar(value: Any) -> str:
     return value if isinstance(value, str) else _json(value).strip('"')
 
 
-def _link(url: str, shown: str) -> Markup:
-    return Markup('<a href="{}" rel="noopener noreferrer nofollow">{}</a>').format(url, shown)
+def _link(url: str, shown: str) -> str:
+    return f'<a href="{escape(url)}" rel="noopener noreferrer nofollow">{escape(shown)}</a>'
 
 
-def _code(text: str) -> Markup:
-    return Markup("<code>{}</code>").format(text)
+def _code(text: str) -> str:
+    return f"<code>{escape(text)}</code>"
 
 
 def _json(value: Any) -> str:

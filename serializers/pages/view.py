@@ -19,7 +19,7 @@ from querybuild.planning.plan import Branch, Node, ReadPlan
 from querybuild.planning.reads.labels import label_of
 from querybuild.planning.rows import FirstRows, Row, key_position, nodes
 from serializers.links import quote_segment, related_path, resource_path
-from serializers.pages.values import NULL, cell, is_number, label_text, shown_value, whole
+from serializers.pages.values import NULL, cell, escape, is_number, label_text, shown_value, whole
 from serializers.representation import Style
 from serializers.resource_objects import UNNAMEABLE, value_positions, values_of
 
@@ -93,16 +93,16 @@ class PageView:
     def table(self, rows: Sequence[Sequence[Row]]) -> Markup:
         """Return the rows of a table: `<tr>`. rows: those of each node, in pre-order."""
         primary = rows[0]
-        columns: list[list[Markup]] = [[_row_head(self._named.link(row), row[0]) for row in primary]]
+        columns: list[list[str]] = [[_row_head(self._named.link(row), row[0]) for row in primary]]
         for attribute, position, show in self._cells:
             opening = '<td class="n">' if is_number(attribute) else "<td>"
-            columns.append([Markup(f"{opening}{cell(show(row[position]))}</td>") for row in primary])
+            columns.append([f"{opening}{cell(show(row[position]))}</td>" for row in primary])
         for branch, links in zip(self._branches, self._related(rows), strict=True):
             of = itemgetter(key_position(self.node, branch))
             columns.append([_related_cell(branch, links.get(of(row), [])) for row in primary])
         if self._distance is not None:
-            columns.append([Markup(f'<td class="n">{row[self._distance]}</td>') for row in primary])
-        return Markup("").join([Markup(f"<tr>{''.join(cells)}</tr>\n") for cells in zip(*columns, strict=True)])
+            columns.append([f'<td class="n">{row[self._distance]}</td>' for row in primary])
+        return Markup("".join([f"<tr>{''.join(cells)}</tr>\n" for cells in zip(*columns, strict=True)]))
 
     def links(self, rows: Sequence[Row]) -> list[Link]:
         """Return links to primary rows, by their labels."""
@@ -110,7 +110,9 @@ class PageView:
 
     def fields(self, row: Row) -> list[Field]:
         """Return the attributes of one resource."""
-        return [Field(one.name, whole(show(row[position])), one.description) for one, position, show in self._cells]
+        return [
+            Field(one.name, Markup(whole(show(row[position]))), one.description) for one, position, show in self._cells
+        ]
 
     def related(self, rows: Sequence[Sequence[Row]]) -> list[Related]:
         """Return the relationships of one resource, with the first rows of each."""
@@ -206,24 +208,28 @@ def _parent_of(branch: Branch, node: Node, row: Row) -> Any:
     return row[key_position(node, branch)]
 
 
-def _row_head(link: Link, row_id: Any) -> Markup:
+def _row_head(link: Link, row_id: Any) -> str:
     link = Link(link.url, str(row_id))
-    return Markup(f'<th scope="row">{anchor(link)}</th>')
+    return f'<th scope="row">{_anchor(link)}</th>'
 
 
 def anchor(link: Link) -> Markup:
     """Return a link as an element, or only its text if it has no URL."""
-    text = Markup("<bdi>{}</bdi>").format(link.label)
-    return Markup('<a href="{}">{}</a>').format(link.url, text) if link.url else text
+    return Markup(_anchor(link))
 
 
-def _related_cell(branch: Branch, links: list[Link]) -> Markup:
+def _anchor(link: Link) -> str:
+    text = f"<bdi>{escape(link.label)}</bdi>"
+    return f'<a href="{escape(link.url)}">{text}</a>' if link.url else text
+
+
+def _related_cell(branch: Branch, links: list[Link]) -> str:
     if not links:
-        return Markup(f"<td>{'' if branch.relationship.is_to_many else NULL}</td>")
-    shown = Markup(", ").join([anchor(link) for link in links[:SHOWN_RELATED]])
+        return f"<td>{'' if branch.relationship.is_to_many else NULL}</td>"
+    shown = ", ".join([_anchor(link) for link in links[:SHOWN_RELATED]])
     more = f' <span class="muted">and {len(links) - SHOWN_RELATED} more</span>' if len(links) > SHOWN_RELATED else ""
     opening = '<td class="r">' if branch.relationship.is_to_many else "<td>"
-    return Markup(f"{opening}{shown}{more}</td>")
+    return f"{opening}{shown}{more}</td>"
 
 
 def _sort_of(attribute: Attribute) -> str:

