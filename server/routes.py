@@ -51,6 +51,7 @@ class Shape(StrEnum):
     DOCS_FILE = "/-/docs/{file}"
     PAGES_FILE = "/-/pages/{file}"
     PAGES_GO = "/-/pages/go"
+    PAGES_BYTES = "/-/pages/bytes/{collection}/{id}/{attribute}"
     FORM_NEW = "/-/pages/new/{collection}"
     FORM_EDIT = "/-/pages/edit/{collection}/{id}"
     FORM_DELETE = "/-/pages/delete/{collection}/{id}"
@@ -111,6 +112,7 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
     Shape.DOCS_FILE: (Method("GET", answers=(ANY,)),),
     Shape.PAGES_FILE: (Method("GET", answers=(ANY,)),),
     Shape.PAGES_GO: (Method("GET", answers=(ANY,)),),
+    Shape.PAGES_BYTES: (Method("GET", answers=(ANY,), needs="detail"),),
     Shape.FORM_NEW: (
         Method("GET", answers=(HTML,), needs="create"),
         Method("POST", body=FORM, answers=(HTML,), needs="create"),
@@ -174,12 +176,13 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
 
 PAGES = "/-/pages/"
 FORMS = {
+    "bytes": (Shape.PAGES_BYTES, Shape.RESOURCE),
     "new": (Shape.FORM_NEW, Shape.COLLECTION),
     "edit": (Shape.FORM_EDIT, Shape.RESOURCE),
     "delete": (Shape.FORM_DELETE, Shape.RESOURCE),
     "links": (Shape.FORM_LINKS, Shape.RELATED),
 }
-"""The forms by their action: the shape of their route, and of the route that they write."""
+"""Forms and bytes by their action: the shape of their route, and of the route that they are about."""
 
 QUERY = "QUERY"
 QUERIED = (Shape.COLLECTION, Shape.RESOURCE, Shape.RELATED, Shape.RELATIONSHIP, Shape.FUNCTION, Shape.SERVER)
@@ -298,8 +301,10 @@ def match_route(path: str, catalog: Catalog, fixed: dict[str, Shape]) -> Route |
 
 
 def _form_route(path: str, catalog: Catalog) -> Route | None:
-    """Return the route of a form: `/-/pages/edit/users/7`. What follows its action is the path that it writes."""
+    """Return the route of a form: `/-/pages/edit/users/7`. What follows its action is the path that it writes. The last
+    segment of the path of bytes is their attribute."""
     action, _, written = path.removeprefix(PAGES).partition("/")
+    written = written.rpartition("/")[0] if action == "bytes" else written
     shape, about = FORMS.get(action, (None, None))
     found = match_route(f"/{written}", catalog, {}) if shape is not None else None
     if shape is None or found is None or found.shape is not about or found.resource is None:

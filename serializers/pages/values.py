@@ -81,6 +81,38 @@ def whole(value: Any) -> str:
     return f'<details><summary>{short}</summary><pre dir="auto">{escape(pretty)}</pre></details>'
 
 
+IMAGES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+}
+MAX_IMAGE_BYTES = 1_048_576
+"""The largest image that a page shows."""
+
+
+def image_type(value: bytes) -> str | None:
+    """Return the media type of an image that a page may show, by its first bytes. SVG may contain scripts, so it is
+    none."""
+    if len(value) > MAX_IMAGE_BYTES:
+        return None
+    for begin, media_type in IMAGES.items():
+        if value.startswith(begin):
+            return media_type
+    if value[:4] == b"RIFF" and value[8:12] == b"WEBP":
+        return "image/webp"
+    return "image/avif" if value[4:8] == b"ftyp" and value[8:12] in (b"avif", b"avis") else None
+
+
+def file_link(value: bytes, url: str) -> str:
+    """Return bytes on the page of their resource: a link to save them, and the image if they are one. url: of the
+    bytes."""
+    size, shown = _size(len(value)), ""
+    if image_type(value) is not None:
+        shown = f'<br><img src="{escape(url)}?shown=1" alt="" loading="lazy">'
+    return f'{size} · <a href="{escape(url)}" download>save</a>{shown}'
+
+
 def label_text(value: Any, row_id: Any) -> str:
     """Return the text that a row is known by: its label, or its id without one."""
     text = str(value).strip() if value is not None else ""

@@ -19,7 +19,7 @@ from querybuild.planning.plan import Branch, Node, ReadPlan
 from querybuild.planning.reads.labels import label_of
 from querybuild.planning.rows import FirstRows, Row, key_position, nodes
 from serializers.links import quote_segment, related_path, resource_path
-from serializers.pages.values import NULL, cell, escape, is_number, label_text, shown_value, whole
+from serializers.pages.values import NULL, cell, escape, file_link, is_number, label_text, shown_value, whole
 from serializers.representation import Style
 from serializers.resource_objects import UNNAMEABLE, value_positions, values_of
 
@@ -110,9 +110,14 @@ class PageView:
 
     def fields(self, row: Row) -> list[Field]:
         """Return the attributes of one resource."""
-        return [
-            Field(one.name, Markup(whole(show(row[position]))), one.description) for one, position, show in self._cells
-        ]
+        shown = [(one, Markup(self._whole(one, show(row[position]), row[0]))) for one, position, show in self._cells]
+        return [Field(one.name, value, one.description) for one, value in shown]
+
+    def _whole(self, attribute: Attribute, value: Any, row_id: Any) -> str:
+        if not isinstance(value, bytes) or row_id in UNNAMEABLE:
+            return whole(value)
+        own = resource_path("/-/pages/bytes", self.node.resource, quote_segment(str(row_id)))
+        return file_link(value, f"{self._base_url}{own}/{quote_segment(attribute.name)}")
 
     def related(self, rows: Sequence[Sequence[Row]]) -> list[Related]:
         """Return the relationships of one resource, with the first rows of each."""

@@ -8,6 +8,7 @@ from server.handlers.fixed.admin import AdminHandler, LiveHandler, MetricsHandle
 from server.handlers.fixed.descriptions import DescribingHandler, DocsFileHandler, DocsHandler, OpenApiHandler
 from server.handlers.fixed.protected_resource import ProtectedResourceHandler
 from server.handlers.fixed.root import RootHandler, ServerHandler
+from server.handlers.pages.bytes_handler import BytesHandler
 from server.handlers.pages.files import PagesFileHandler, PagesGoHandler
 from server.handlers.pages.forms import CreateFormHandler, EditFormHandler
 from server.handlers.pages.other_forms import DeleteFormHandler, LinksFormHandler
@@ -30,6 +31,7 @@ HANDLERS: dict[Shape, type[Handler]] = {
     Shape.DOCS_FILE: DocsFileHandler,
     Shape.PAGES_FILE: PagesFileHandler,
     Shape.PAGES_GO: PagesGoHandler,
+    Shape.PAGES_BYTES: BytesHandler,
     Shape.FORM_NEW: CreateFormHandler,
     Shape.FORM_EDIT: EditFormHandler,
     Shape.FORM_DELETE: DeleteFormHandler,
