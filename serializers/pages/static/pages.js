@@ -15,11 +15,13 @@ for (const form of document.querySelectorAll("form[data-builder]")) {
   const list = Object.assign(document.createElement("datalist"), { id: "choices" });
   form.append(list);
   value.setAttribute("list", list.id);
-  const all = [...operator.options];
+  const all = new Map([...operator.options].map((one) => [one.value, one]));
   const narrow = () => {
     const { operators, choices, type } = field.selectedOptions[0].dataset;
+    const before = operator.value;
     const known = operators.split(" ");
-    operator.replaceChildren(...all.filter((one) => known.includes(one.value)));
+    operator.replaceChildren(...known.map((name) => all.get(name)));
+    operator.value = known.includes(before) ? before : known[0];
     list.replaceChildren(...choices.split("\n").filter(Boolean).map((one) => new Option(one, one)));
     value.inputMode = type === "number" ? "decimal" : "text";
     value.placeholder = type === "date" ? "2026-01-31" : "";
