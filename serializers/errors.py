@@ -3,6 +3,7 @@
 BodyError (querybuild/errors.py)
 ├── MalformedJson          the body is not JSON
 ├── MalformedOperations    the body is JSON, but not a list of atomic operations
+├── MalformedLines         the body is not a file of CSV or NDJSON
 ├── InvalidDocument        the body is JSON, but not the document that the route expects
 └── PartialLinkage         linkage was read in part, and would be written as if it were whole
 
@@ -26,6 +27,10 @@ class MalformedJson(BodyError):
 
 class MalformedOperations(BodyError):
     """The body is JSON, but not a list of atomic operations."""
+
+
+class MalformedLines(BodyError):
+    """The body is not a file of CSV or NDJSON, or its fields are not those of the resource."""
 
 
 class InvalidDocument(BodyError):

@@ -320,6 +320,7 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     # document
     document_errors.MalformedJson: ErrorRow(400, "malformed_json", "Malformed JSON"),
     document_errors.MalformedOperations: ErrorRow(400, "malformed_operations", "Malformed Operations"),
+    document_errors.MalformedLines: ErrorRow(400, "malformed_lines", "Malformed Lines"),
     document_errors.InvalidDocument: ErrorRow(422, "invalid_document", "Invalid Document"),
     document_errors.PartialLinkage: ErrorRow(422, "partial_linkage", "Partial Linkage"),
     query_errors.AttributeFault: ErrorRow(422, "invalid_attribute", "Invalid Attribute"),

@@ -43,7 +43,8 @@ def draw(nodes: Nodes, edges: Edges) -> Markup:
     lines = {tuple(sorted(edge)) for edge in edges}
     parts = [_line(places[one], places[other]) for one, other in sorted(lines)]
     parts += [_box(*nodes[key], *place) for key, place in places.items()]
-    head = '<svg viewBox="-4 -4 {0} {1}" width="{0}" height="{1}" role="group" aria-label="How the collections are linked">'
+    size = 'viewBox="-4 -4 {0} {1}" width="{0}" height="{1}"'
+    head = f'<svg {size} role="group" aria-label="How the collections are linked">'
     return Markup(head).format(width + 8, height + 8) + Markup("").join(parts) + Markup("</svg>")
 
 

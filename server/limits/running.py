@@ -142,6 +142,7 @@ class Running:
         self._max_requests = max_requests
         self._client_limit = max(1, max_requests // 2)
         self._at_work_by_client: dict[str, int] = {}
+        self.imports = asyncio.Lock()
         self.bodies = Bodies(max_body_bytes)
         self._requests: dict[RunningRequest, float] = {}
         self._is_stopping = False

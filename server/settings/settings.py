@@ -224,6 +224,9 @@ class Settings(RetrySettings, frozen=True, kw_only=True):
         Positive, Meta(description="The largest includePage[path][size]: related resources of each resource."), LISTS
     ] = 1000
     max_groups: Annotated[Positive, Meta(description="The most groups of a page of groups."), LISTS] = 1000
+    max_import_bytes: Annotated[
+        ByteLimit, Meta(description="The largest file of CSV or NDJSON that one request creates resources of."), LISTS
+    ] = 256 * MIB
     pages: Annotated[bool, Meta(description="Answer browsers with pages for people."), LISTS] = True
     csv_safe: Annotated[
         bool,

@@ -97,6 +97,11 @@ class Transaction:
         self._most_bytes = engine.settings.max_answer_bytes
         connection.count_received()
 
+    def forget(self) -> None:
+        """Forget what was planned and written so far, if nothing needs it. An import has any number of rows."""
+        self.planned.clear()
+        self.written.clear()
+
     async def run(self, writes: Sequence[PreparedWrite], answer: Answer[Result]) -> Result:
         """Run the writes, and return what the request is answered with.
 

@@ -297,8 +297,8 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
             if self.on_commit is not None:
                 self.on_commit([one.id for _, batch in batches for one in batch])
         finally:
-            for resource, written in batches if not self.is_tried else ():
-                await _after_commit(resource, written)
+            if not self.is_tried:
+                await run_after_commit(batches)
         return result
 
     def _refusal(
@@ -346,6 +346,12 @@ def _may_be_met(error: Exception, writes: Sequence[PreparedWrite]) -> bool:
 def _planned(transaction: Transaction | None) -> Sequence[PlannedWrite]:
     """Return the writes that a transaction has planned so far."""
     return () if transaction is None else transaction.planned
+
+
+async def run_after_commit(batches: Sequence[tuple[Resource, list[Written]]]) -> None:
+    """Run the custom code that follows a commit. What was written stands, whatever it raises."""
+    for resource, written in batches:
+        await _after_commit(resource, written)
 
 
 async def _after_commit(resource: Resource, written: list[Written]) -> None:

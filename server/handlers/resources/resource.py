@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -10,18 +12,41 @@ from querybuild.errors import ApiError
 from querybuild.parse import parse_on_conflict, split_pairs
 from querybuild.planning.context import check_method
 from querybuild.query import Change
+from server.handlers.received_file import ReceivedFile
+from server.handlers.resources.importing import answer_import, import_type
 from server.handlers.writing import WritingHandler
+from server.http.negotiation import ANY, MediaType
 from server.preparing.reads import ReadShape
 from server.preparing.writes import TypedWrite
 
 
 class CollectionHandler(WritingHandler):
-    """Lists a collection and creates resources in it."""
+    """Lists a collection and creates resources in it: one of a document, or many of a file. imported: the media type of
+    the file."""
+
+    imported: MediaType | None = None
+
+    def initialize(self, **context: Any) -> None:  # type: ignore[override]  # it passes them on
+        super().initialize(**context)
+        if self.request.method == "POST" and (imported := import_type(self.request.headers)) is not None:
+            self.imported = imported
+            most, bodies = self.engine.settings.max_import_bytes, self._running.bodies
+            self.received = ReceivedFile(self.request, self.request_id, most, bodies)
+            # A file has no version of its own, and is not a document.
+            self.method = msgspec.structs.replace(self.method, body=ANY, preconditions=frozenset())
+
+    @property
+    def imports(self) -> asyncio.Lock:
+        """Held by the import of this worker."""
+        return self._running.imports
 
     async def get(self) -> None:
         await self.answer_read(ReadShape("collection", self.resource, accepts=self.method.accepts))
 
     async def post(self) -> None:
+        if self.imported is not None:
+            await answer_import(self, self.imported)
+            return
         check_method(self.resource, "create")
         await self.answer_create(self.resource, self._parse_create)
 

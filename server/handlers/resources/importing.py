@@ -1,0 +1,66 @@
+"""Answers a POST of a file of CSV or NDJSON: creates a resource for each of its lines."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from querybuild.errors import ApiError
+from querybuild.parse import ON_CONFLICT, parse_on_conflict, split_pairs
+from querybuild.planning.context import check_action, check_method
+from serializers.lines.reading import csv_batches, ndjson_batches
+from serializers.objects import MetaDocument
+from server.execution.writes.imports import Import, Records
+from server.execution.writes.reply import Reply
+from server.handlers.received_file import ReceivedFile
+from server.http.headers import Headers
+from server.http.negotiation import CSV, NDJSON, MediaType
+
+if TYPE_CHECKING:
+    from server.handlers.resources.resource import CollectionHandler
+
+_TYPES = {one.name: one for one in (CSV, NDJSON)}
+_ACCEPTS = frozenset({ON_CONFLICT})
+
+
+def import_type(headers: Headers) -> MediaType | None:
+    """Return the media type of a body with lines, None for others. UTF-8 is the only charset."""
+    name, _, parameters = headers.get("Content-Type", "").partition(";")
+    charset = parameters.lower().partition("charset=")[2].partition(";")[0].strip(' "')
+    return _TYPES.get(name.strip().lower()) if charset in ("", "utf-8", "utf8") else None
+
+
+async def answer_import(handler: CollectionHandler, media_type: MediaType) -> None:
+    """Create a resource for each line of the body, all or none, and answer with their number."""
+    check_method(handler.resource, "create")
+    check_action(handler.resource, "create", handler.context)
+    handler.engine.reads.check_parameters(handler.request.query, _ACCEPTS)
+    # It has the limits of a stream instead of those of a request.
+    handler.is_stream = True
+    await handler.answer_write(
+        partial(_records, handler, media_type),
+        lambda records, _: Import(handler.writer, handler.engine, handler.context, handler.resource, records),
+        partial(_run, handler),
+        lambda _, count: Reply(201, msgspec.json.encode(MetaDocument({"count": count}))),
+    )
+
+
+def _records(handler: CollectionHandler, media_type: MediaType, errors: list[ApiError]) -> Records:
+    """Return what reads the file."""
+    settings, received, resource = handler.engine.settings, handler.received, handler.resource
+    assert isinstance(received, ReceivedFile)
+    on_conflict = parse_on_conflict(split_pairs(handler.request.query, []), errors)
+    asked = msgspec.structs.replace(handler.asked("create"), on_conflict=on_conflict)
+    if media_type is NDJSON:
+        return partial(ndjson_batches, received.file, asked, settings.max_body_bytes)
+    read_only = handler.context.access.read_only.get(resource.type, frozenset())
+    known = received.file, resource, asked, read_only, settings.max_body_bytes
+    return partial(csv_batches, *known, is_safe=settings.csv_safe)
+
+
+async def _run(handler: CollectionHandler, work: Import) -> int:
+    """Run an import. A worker has one at a time, because each keeps a connection and the loop busy."""
+    async with handler.imports:
+        return await work.run()
