@@ -53,6 +53,7 @@ class Shape(StrEnum):
     PAGES_GO = "/-/pages/go"
     PAGES_BYTES = "/-/pages/bytes/{collection}/{id}/{attribute}"
     FORM_NEW = "/-/pages/new/{collection}"
+    FORM_IMPORT = "/-/pages/import/{collection}"
     FORM_EDIT = "/-/pages/edit/{collection}/{id}"
     FORM_DELETE = "/-/pages/delete/{collection}/{id}"
     FORM_LINKS = "/-/pages/links/{collection}/{id}/{relationship}"
@@ -117,6 +118,10 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
         Method("GET", answers=(HTML,), needs="create"),
         Method("POST", body=FORM, answers=(HTML,), needs="create"),
     ),
+    Shape.FORM_IMPORT: (
+        Method("GET", answers=(HTML,), needs="create"),
+        Method("POST", body=FORM, answers=(HTML,), needs="create"),
+    ),
     Shape.FORM_EDIT: (
         Method("GET", answers=(HTML,), needs="update"),
         Method("POST", body=FORM, answers=(HTML,), needs="update"),
@@ -178,6 +183,7 @@ PAGES = "/-/pages/"
 FORMS = {
     "bytes": (Shape.PAGES_BYTES, Shape.RESOURCE),
     "new": (Shape.FORM_NEW, Shape.COLLECTION),
+    "import": (Shape.FORM_IMPORT, Shape.COLLECTION),
     "edit": (Shape.FORM_EDIT, Shape.RESOURCE),
     "delete": (Shape.FORM_DELETE, Shape.RESOURCE),
     "links": (Shape.FORM_LINKS, Shape.RELATED),

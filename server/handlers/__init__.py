@@ -11,6 +11,7 @@ from server.handlers.fixed.root import RootHandler, ServerHandler
 from server.handlers.pages.bytes_handler import BytesHandler
 from server.handlers.pages.files import PagesFileHandler, PagesGoHandler
 from server.handlers.pages.forms import CreateFormHandler, EditFormHandler
+from server.handlers.pages.import_form import ImportFormHandler
 from server.handlers.pages.other_forms import DeleteFormHandler, LinksFormHandler
 from server.handlers.preflight import PreflightHandler
 from server.handlers.refusing import ForeignOriginHandler, NotFoundHandler, UnknownHostHandler
@@ -33,6 +34,7 @@ HANDLERS: dict[Shape, type[Handler]] = {
     Shape.PAGES_GO: PagesGoHandler,
     Shape.PAGES_BYTES: BytesHandler,
     Shape.FORM_NEW: CreateFormHandler,
+    Shape.FORM_IMPORT: ImportFormHandler,
     Shape.FORM_EDIT: EditFormHandler,
     Shape.FORM_DELETE: DeleteFormHandler,
     Shape.FORM_LINKS: LinksFormHandler,

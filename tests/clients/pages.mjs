@@ -129,6 +129,32 @@ async function writes(page, other, hasScript) {
   await accessible(page);
 }
 
+// Imports lines with a fault, mends it, and imports a file.
+async function imports(page, hasScript) {
+  await page.goto(`${baseUrl}/groups`);
+  await page.getByRole("link", { name: "Import" }).click();
+  await accessible(page);
+  const name = `imported ${hasScript}`;
+  await page.getByLabel("Lines of CSV").fill(`name\n${name}\nBoats and moorings`);
+  await page.getByRole("button", { name: "Import" }).click();
+  assert.match(await page.getByRole("alert").innerText(), /Line 3, column “name”/);
+  await accessible(page);
+  await page.getByLabel("Lines of CSV").fill(`name\n${name}\n`);
+  await page.getByRole("button", { name: "Try" }).click();
+  assert.match(await page.getByRole("status").filter({ hasText: "All lines" }).innerText(), /can be imported/);
+  await page.getByRole("button", { name: "Import" }).click();
+  assert.equal(page.url(), `${baseUrl}/groups`);
+  assert.ok((await column(page, "name")).includes(name));
+  if (!hasScript) return;
+  await page.getByRole("link", { name: "Import" }).click();
+  const lines = Array.from({ length: 60000 }, (_, index) => `group of a large file ${index}`);
+  const buffer = Buffer.from(["name", ...lines, "Laboratory", ""].join("\n"));
+  await page.getByLabel("File of CSV").setInputFiles({ name: "groups.csv", mimeType: "text/csv", buffer });
+  await page.getByText("The first lines of groups.csv are shown.").waitFor();
+  await page.getByRole("button", { name: "Try" }).click();
+  await page.getByText("Line 60002, column “name”").waitFor();
+}
+
 async function exports(page) {
   await page.goto(`${baseUrl}/users?filter[age][ge]=60`);
   await page.getByText("Export", { exact: true }).click();
@@ -196,6 +222,7 @@ try {
     await reads(page, javaScriptEnabled);
     await writes(page, await open(options), javaScriptEnabled);
     await exports(page);
+    await imports(page, javaScriptEnabled);
     await page.context().close();
   }
   await keyboard(await open());

@@ -108,3 +108,36 @@ for (const input of document.querySelectorAll("input[data-search]")) {
     }));
   });
 }
+
+// Imports a file: a small one is shown first, and a large one is sent as it is.
+for (const form of document.querySelectorAll("form[data-import]")) {
+  const file = form.querySelector("[type=file]");
+  const text = form.elements.text;
+  const shown = Object.assign(document.createElement("p"), { className: "note", hidden: true });
+  shown.setAttribute("role", "status");
+  form.before(shown);
+  file.closest("[data-script]").hidden = false;
+  let large = null;
+  file.addEventListener("change", async () => {
+    const [chosen] = file.files;
+    large = chosen && chosen.size > 2 ** 20 ? chosen : null;
+    text.value = chosen ? await chosen.slice(0, 2 ** 20).text() : "";
+    text.readOnly = large !== null;
+    shown.hidden = large === null;
+    if (large) shown.textContent = `The first lines of ${large.name} are shown. All of it is sent.`;
+  });
+  form.addEventListener("submit", async (event) => {
+    if (!large) return;
+    event.preventDefault();
+    const isTried = event.submitter?.name === "check";
+    shown.textContent = isTried ? "The lines are tried…" : "The lines are imported…";
+    const headers = { "Content-Type": "text/csv", Accept: "application/vnd.api+json" };
+    if (isTried) headers.Prefer = "tx=rollback";
+    const answer = await fetch(form.dataset.import, { method: "POST", headers, body: large });
+    const { meta, errors } = await answer.json();
+    if (answer.ok && !isTried) location.assign(form.dataset.import);
+    shown.textContent = answer.ok
+      ? `All ${meta.count} lines can be imported.`
+      : errors.map((one) => one.detail).join("\n");
+  });
+}

@@ -85,6 +85,7 @@ def list_page(
         ]
     shown = frozenset([one.name for one in view.columns])
     at = with_query(asked.route.path, "&".join(asked.request.query.split("&")))
+    is_import = asked.route.shape is Shape.COLLECTION and _may(asked, resource, "create")
     tools = tools_of(resource, asked.catalog, query, asked.base_url, shown, at)
     count = len(result.rows[0])
     return render(
@@ -92,6 +93,7 @@ def list_page(
         frame(asked, title_of_route(asked), query.as_form("json")),
         heading=title_of_route(asked),
         new_url=_new_url(asked),
+        import_url=_form_url(asked, "import", resource.path) if is_import else "",
         description=resource.description if asked.route.shape is Shape.COLLECTION else "",
         counted=_counted(count, result, meta, "group" if is_grouped else "row"),
         exact_url=query.url(("page[total]", "exact"), without=frozenset()) if result.is_capped else "",

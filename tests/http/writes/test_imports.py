@@ -357,7 +357,7 @@ async def test_hooks_run(inspected: Inspected) -> None:
 
 
 async def test_a_client_that_goes_writes_nothing(api: Api) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+    _, writer = await asyncio.open_connection("127.0.0.1", api.port)
     head = f"POST /users HTTP/1.1\r\nHost: localhost\r\nContent-Type: {CSV}\r\nContent-Length: 1000\r\n\r\n"
     writer.write(head.encode() + b"first_name,last_name\na,b\n")
     await writer.drain()

@@ -35,7 +35,7 @@ NAMES = {None: "", JSON_API: "json:api", ATOMIC_OPERATIONS: "atomic", ANY: "any"
         *((shape, ALL, None, ["GET||"]) for shape in (Shape.PAGES_FILE, Shape.PAGES_GO)),
         *(
             (shape, ALL, None, ["GET||", "POST||form"])
-            for shape in (Shape.FORM_NEW, Shape.FORM_EDIT, Shape.FORM_DELETE)
+            for shape in (Shape.FORM_NEW, Shape.FORM_IMPORT, Shape.FORM_EDIT, Shape.FORM_DELETE)
         ),
         (Shape.PAGES_BYTES, ALL, None, ["GET||"]),
         (Shape.FORM_NEW, {"list"}, None, []),
