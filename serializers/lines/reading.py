@@ -25,7 +25,7 @@ from serializers.lines.texts import FORMULA
 from serializers.operations.requests import UniformAdds
 from serializers.pointers import attribute_pointer, relationship_pointer, tokens
 
-BATCH = 500
+BATCH = 512
 """How many records are read at once."""
 
 MAX_FAULTS = 100
