@@ -424,8 +424,7 @@ def _each(error: BaseException) -> Sequence[BaseException]:
 
 
 def common_status(statuses: set[int]) -> int:
-    """Return one status for all errors. Different statuses become 500 if one of them is at least 500, otherwise
-    400."""
+    """Return one status for all errors. Different ones become 500 if one of them is at least 500, otherwise 400."""
     if len(statuses) == 1:
         return statuses.pop()
     return 500 if any(status >= 500 for status in statuses) else 400
