@@ -52,6 +52,7 @@ class Shape(StrEnum):
     PAGES_FILE = "/-/pages/{file}"
     PAGES_GO = "/-/pages/go"
     PAGES_BYTES = "/-/pages/bytes/{collection}/{id}/{attribute}"
+    PAGES_FACETS = "/-/pages/facets/{collection}"
     FORM_NEW = "/-/pages/new/{collection}"
     FORM_IMPORT = "/-/pages/import/{collection}"
     FORM_EDIT = "/-/pages/edit/{collection}/{id}"
@@ -114,6 +115,7 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
     Shape.PAGES_FILE: (Method("GET", answers=(ANY,)),),
     Shape.PAGES_GO: (Method("GET", answers=(ANY,)),),
     Shape.PAGES_BYTES: (Method("GET", answers=(ANY,), needs="detail"),),
+    Shape.PAGES_FACETS: (Method("GET", answers=(HTML,), needs="list"),),
     Shape.FORM_NEW: (
         Method("GET", answers=(HTML,), needs="create"),
         Method("POST", body=FORM, answers=(HTML,), needs="create"),
@@ -182,6 +184,7 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
 PAGES = "/-/pages/"
 FORMS = {
     "bytes": (Shape.PAGES_BYTES, Shape.RESOURCE),
+    "facets": (Shape.PAGES_FACETS, Shape.COLLECTION),
     "new": (Shape.FORM_NEW, Shape.COLLECTION),
     "import": (Shape.FORM_IMPORT, Shape.COLLECTION),
     "edit": (Shape.FORM_EDIT, Shape.RESOURCE),

@@ -86,6 +86,7 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
     distance: of a vector, by which `nearTo` finds the nearest: l2, cosine or inner_product.
     operators: custom operators, besides those of the type.
     read_by, write_by: for whom it exists, and who may write it.
+    facet: whether pages offer its values to filter by, because it has few.
     description: what it means, for readers of the API.
     """
 
@@ -117,6 +118,7 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
     operators: tuple[Operator, ...] = ()
     read_by: Audience | tuple[Audience, ...] = ANYONE
     write_by: Audience | tuple[Audience, ...] = ANYONE
+    facet: bool = False
     description: str = ""
 
     @property

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from querybuild.filters import COUNT
-from querybuild.parse import ANSWER_AS
+from querybuild.parse import ANSWER_AS, SEARCH_TEXT
 from serializers.links import Pairs, quote_segment, with_query
 
 SIGNS = {
@@ -58,6 +58,11 @@ class ListQuery:
     def value(self, name: str) -> str | None:
         """Return the value of a parameter, None without it."""
         return next((value for key, value in self.pairs if key == name), None)
+
+    @property
+    def filters(self) -> Pairs:
+        """The parameters that say which rows the list has."""
+        return tuple([pair for pair in self.pairs if pair[0] == SEARCH_TEXT or pair[0].partition("[")[0] == "filter"])
 
     def url(self, *added: tuple[str, str], without: frozenset[str] = _POSITIONS) -> str:
         """Return the URL with these parameters instead of those of the same names. without: others that it leaves out:

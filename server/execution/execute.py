@@ -73,14 +73,17 @@ class ReadResult(msgspec.Struct, frozen=True):
         return sum(map(len, self.rows))
 
 
-async def execute_read(database: Database, read: PreparedRead, sent: Arguments, engine: Engine) -> ReadResult:
-    """Execute a read in one snapshot. A transaction is only used if the read needs more than one statement.
+async def execute_read(
+    database: Database, read: PreparedRead, sent: Arguments, engine: Engine, seconds: float | None = None
+) -> ReadResult:
+    """Execute a read in one snapshot. A transaction is only used if the read needs more than one statement. seconds:
+    how long it may take, None for the usual limit.
 
     Raises PageError, ValueRefused, ImpossibleValue, TooManyIncluded, TooManyRows, AnswerTooLarge, ResourceNotFound.
     """
     if read.planned.cursor_parent is not None:
         _check_cursor(read, sent)
-    result, timeout_seconds = None, engine.reads.timeout_of(read)
+    result, timeout_seconds = None, engine.reads.timeout_of(read) if seconds is None else seconds
     try:
         if read.ready.is_single_statement:
             result = await database.read(

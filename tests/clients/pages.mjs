@@ -73,6 +73,16 @@ async function reads(page, hasScript) {
   assert.equal(await page.getByRole("link", { name: "‹ Previous" }).count(), 1);
 }
 
+async function facets(page) {
+  await page.goto(`${baseUrl}/users?filter[age][ge]=30`);
+  await page.getByText("Values", { exact: true }).click();
+  const link = page.locator("a[data-load]");
+  if (!page.hasScript) await link.click();
+  await page.locator("#facets").getByRole("link", { name: "archive" }).click();
+  assert.match(page.url(), /status%5D=archive/);
+  assert.equal(await page.locator(".chips li").count(), 3);
+}
+
 // Creates a user with an error and mends it, edits it at once with a second browser, links and deletes it.
 async function writes(page, other, hasScript) {
   await page.goto(`${baseUrl}/users`);
@@ -220,6 +230,7 @@ try {
     const options = { javaScriptEnabled };
     const page = await open(options);
     await reads(page, javaScriptEnabled);
+    await facets(page);
     await writes(page, await open(options), javaScriptEnabled);
     await exports(page);
     await imports(page, javaScriptEnabled);

@@ -141,3 +141,13 @@ for (const form of document.querySelectorAll("form[data-import]")) {
       : errors.map((one) => one.detail).join("\n");
   });
 }
+
+// Shows the facets of a list beside it, when they are asked for.
+for (const part of document.querySelectorAll("details[data-facets]")) {
+  part.addEventListener("toggle", async () => {
+    const link = part.querySelector("a[data-load]");
+    if (!part.open || !link) return;
+    const page = new DOMParser().parseFromString(await (await fetch(link.href)).text(), "text/html");
+    link.replaceWith(document.adoptNode(page.querySelector("#facets")));
+  });
+}

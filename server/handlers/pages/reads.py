@@ -25,7 +25,7 @@ from serializers.pages.view import PageView, group_table, title_of
 from serializers.resource_objects import UNNAMEABLE
 from server.engine import Engine
 from server.execution.execute import ReadResult
-from server.handlers.pages.tools import tools_of
+from server.handlers.pages.tools import facets_of, tools_of
 from server.http.allowed_hosts import own_origin
 from server.http.request import Request
 from server.preparing.reads import PreparedRead
@@ -97,6 +97,7 @@ def list_page(
         description=resource.description if asked.route.shape is Shape.COLLECTION else "",
         counted=_counted(count, result, meta, "group" if is_grouped else "row"),
         exact_url=query.url(("page[total]", "exact"), without=frozenset()) if result.is_capped else "",
+        facets_url=_facets_url(asked, query),
         chips=list(query.chips()),
         all_url=asked.path,
         tools=tools,
@@ -240,6 +241,13 @@ def _may(asked: Asked, resource: Resource, action: Literal["create", "update", "
 
 def _form_url(asked: Asked, action: str, path: str) -> str:
     return f"{asked.base_url}/-/pages/{action}{path}"
+
+
+def _facets_url(asked: Asked, query: ListQuery) -> str:
+    """Return the URL of the values of some fields of a list, empty without one."""
+    if asked.route.shape is not Shape.COLLECTION or not facets_of(asked.resource):
+        return ""
+    return ListQuery(_form_url(asked, "facets", asked.resource.path), query.filters).url()
 
 
 def _new_url(asked: Asked) -> str:

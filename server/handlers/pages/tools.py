@@ -18,6 +18,9 @@ from serializers.pages.queries import SIGNS, ListQuery
 MAX_FIELDS = 400
 """How many fields the builder of filters offers."""
 
+MAX_FACETS = 12
+"""How many fields of a list have their values offered."""
+
 RESOURCES = 1024
 """For how many resources the options of filters are kept, as principals see them."""
 
@@ -146,3 +149,15 @@ def _field(attribute: Attribute, name: str) -> FilterField:
     choices = attribute.type.choices or (("true", "false") if attribute.type.family == "bool" else ())
     kind = attribute.type.family if attribute.type.family in ("number", "date") else "text"
     return FilterField(name, name, " ".join(ordered), "\n".join(choices), kind)
+
+
+def facets_of(resource: Resource) -> list[Attribute]:
+    """Return the attributes of which the page of a list offers the values."""
+    return [
+        one
+        for one in resource.attributes
+        if one.is_filterable
+        and one.is_sortable
+        and (one.facet or one.type.choices or one.type.family == "bool")
+        and one.type.element is None
+    ][:MAX_FACETS]

@@ -1,0 +1,103 @@
+"""Answers with the facets of a list: for some attributes the values that the list has, each with how often it has it.
+They are another page, which the script of the list shows beside it. What comes in: the filters of the list.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from querybuild.declarations.resource import Attribute
+from querybuild.errors import release_frames
+from querybuild.parse import split_pairs
+from querybuild.planning.context import check_action
+from serializers.links import Pairs, quote_segment
+from serializers.pages.forms import typed_text
+from serializers.pages.queries import ListQuery
+from serializers.pages.rendering import Crumb, Frame, render
+from serializers.pages.view import title_of
+from serializers.resource_objects import values_of
+from server.errors import StatementTimeout, TooExpensive
+from server.execution.arguments import arguments_of
+from server.execution.execute import execute_read
+from server.handlers.pages.answering import finish_page
+from server.handlers.pages.reads import docs_url
+from server.handlers.pages.tools import facets_of
+from server.handlers.reading import ReadingHandler
+from server.http.negotiation import HTML
+from server.preparing.reads import ReadShape
+from server.routes import ON_MANY
+
+FACET_SECONDS = 0.05
+"""How long one facet may take. A page must not wait for the groups of a million rows."""
+
+VALUES = 20
+"""How many values a facet shows."""
+
+
+class Value(msgspec.Struct, frozen=True):
+    """A value of a facet. url: of the list with only these rows."""
+
+    text: str
+    count: int
+    url: str
+
+
+class Facet(msgspec.Struct, frozen=True):
+    """A facet. values: None if it took too long. groups: the URL of all values."""
+
+    name: str
+    values: list[Value] | None
+    groups: str
+
+
+class FacetsHandler(ReadingHandler):
+    """Answers with the facets of a collection."""
+
+    answers_pages = True
+
+    async def get(self) -> None:
+        self.answer_type = HTML
+        check_action(self.resource, "read", self.context)
+        path = self.engine.base_url + self.resource.path
+        query = ListQuery(path, ListQuery(path, split_pairs(self.request.query, [])).filters)
+        facets = [await self._facet(one, query) for one in facets_of(self.resource)]
+        title = f"Values of {title_of(self.resource).lower()}"
+        page = render(
+            "facets.html",
+            Frame(
+                base_url=self.engine.base_url,
+                title=title,
+                crumbs=(Crumb(title_of(self.resource), query.url()), Crumb("Values")),
+                docs_url=docs_url(self.engine),
+                who=self.context.principal.subject,
+            ),
+            heading=title,
+            facets=facets,
+        )
+        finish_page(self, page)
+
+    async def _facet(self, one: Attribute, query: ListQuery) -> Facet:
+        groups: Pairs = (("groupBy", one.name), ("aggregateAs[count]", "count()"), ("sort", "-count"))
+        asked = (*query.pairs, *groups, ("page[size]", str(VALUES)), ("page[total]", "none"))
+        text = "&".join([f"{quote_segment(name)}={quote_segment(value)}" for name, value in asked])
+        shape = ReadShape("collection", self.resource, accepts=ON_MANY)
+        prepared = self.engine.reads.prepare(shape, text, self.context)
+        sent = arguments_of(prepared, self.context, None)
+        database = self.database.acting_for(self.context.principal, "read")
+        try:
+            work = execute_read(database, prepared, sent, self.engine, FACET_SECONDS)
+            result = await self.cancel_scope.run(work)
+        except (StatementTimeout, TooExpensive) as error:
+            release_frames(error)
+            return Facet(one.name, None, query.url(*groups))
+        found = values_of(prepared.plan.node)(result.rows[0])
+        return Facet(one.name, [_value(one, value, count, query) for value, count in found], query.url(*groups))
+
+
+def _value(one: Attribute, value: Any, count: int, query: ListQuery) -> Value:
+    if value is None:
+        return Value("null", count, query.with_filter(one.name, "is_", "null"))
+    text = typed_text(value)
+    return Value(text or "empty", count, query.with_filter(one.name, "eq", text))
