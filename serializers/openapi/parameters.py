@@ -12,7 +12,6 @@ from querybuild.declarations.types import JSONB
 from querybuild.declarations.values import WITHOUT_NUL, JsonSchema
 from querybuild.parse import (
     ANSWER_AS,
-    ANSWERS,
     CHOICES,
     FAMILIES,
     INCLUDE_FILTER,
@@ -37,16 +36,17 @@ MAX_PATHS = 24
 _TAGS = r'^([*]|(W/)?"[!#-~]*"(, ?(W/)?"[!#-~]*")*)$'
 
 
-def _in_header(name: str, description: str, schema: JsonSchema, example: str) -> JsonSchema:
-    return {"name": name, "in": "header", "description": description, "schema": schema, "example": example}
+def _in_header(name: str, description: str, schema: JsonSchema, example: str = "") -> JsonSchema:
+    found = {"name": name, "in": "header", "description": description, "schema": schema}
+    return found | ({"example": example} if example else {})
 
 
 _KEY = _in_header(
     "Idempotency-Key",
     "A text of the client's own choice for one write. If the same request is sent again with it, it is not carried out "
-    "again, and has the same answer.",
+    "again, and has the same answer. A random UUID is one: `5b0ee0d2-6c1f-4d1c-b0a5-2f6a3a4f4f6e`.",
+    # The docs page would send an example, twice the same.
     {"type": "string", "pattern": r"^([!#-\[\]-~]{1,255}|\"[!#-\[\]-~]{1,255}\")$"},
-    "5b0ee0d2-6c1f-4d1c-b0a5-2f6a3a4f4f6e",
 )
 IN_HEADER: Schemas = {
     "If-Match": _in_header(
@@ -81,7 +81,7 @@ IN_HEADER: Schemas = {
 
 def parameters(api: Api) -> Schemas:
     """Return the components of the parameters that several routes have."""
-    found = {"page": _page(api), "fields": _fields(api.catalog), ANSWER_AS: _ANSWER, **_GROUPS, **IN_HEADER}
+    found = {"page": _page(api), "fields": _fields(api.catalog), **_GROUPS, **IN_HEADER}
     if any(one.searchable for resource in api.catalog for one in resource.attributes):
         found[SEARCH_TEXT] = _SEARCH
     if any(api.has_distances(resource) for resource in api.catalog):
@@ -120,8 +120,8 @@ def parameter_refs(
     for family in FAMILIES:
         if family not in accepts or (family == ON_CONFLICT and not conflict_keys(shown)):
             continue
-        if family == ANSWER_AS and SEARCH_TEXT not in accepts:
-            # Other routes have pages for people besides, and these are not described.
+        if family == ANSWER_AS:
+            # Only JSON:API is described: of several media types, typed clients would have to tell which one they get.
             continue
         if family == SEARCH_TEXT and not searchable_parts(shown):
             continue
@@ -130,7 +130,7 @@ def parameter_refs(
         if family in CHOICES and (linkage is not None or not _may_choose(shown, api)):
             # The paths of linkage begin with its own relationship.
             continue
-        if family in ("page", "fields", SEARCH_TEXT, NEAR_TO, INCLUDE_SORT, INCLUDE_PAGE, *GROUPING, ANSWER_AS):
+        if family in ("page", "fields", SEARCH_TEXT, NEAR_TO, INCLUDE_SORT, INCLUDE_PAGE, *GROUPING):
             yield ref(family, "parameters")
         elif family == "include" and linkage is not None:
             yield ref(component(linkage.name, "linkage"), "parameters")
@@ -295,16 +295,10 @@ _NEAR = _query(
 
 _SEARCH = _query(
     SEARCH_TEXT,
-    'Words that resources have. The best are first. `"..."` is a phrase, `or` one of both, `-` without the word.',
+    'Words that resources have. The best are first. `"..."` is a phrase, `or` one of both, `-` without the word: '
+    "`boat -fog`.",
+    # The docs page would send an example.
     {"type": "string", "maxLength": MAX_SEARCH, "pattern": WITHOUT_NUL},
-    example="boat -fog",
-)
-
-_ANSWER = _query(
-    ANSWER_AS,
-    "The media type of the answer, instead of Accept: a document of JSON:API, or one line for each resource.",
-    {"type": "string", "enum": list(ANSWERS)},
-    example="json",
 )
 
 _CALLS = r"^(count[(](distinct )?[^()]*|(sum|avg|min|max)[(][^()]+)[)]$"
@@ -334,9 +328,8 @@ _GROUPS: Schemas = {
     },
     TIME_ZONE: _query(
         TIME_ZONE,
-        "The time zone in which timestamps are cut to periods. The default is UTC.",
+        "The time zone in which timestamps of groups are cut to periods: `Europe/Paris`. The default is UTC.",
         {"type": "string"},
-        example="Europe/Paris",
     ),
 }
 """The parameters of groups."""

@@ -4,7 +4,7 @@ media types come from there; here are only the names of operations, their docume
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import msgspec
 
@@ -28,7 +28,7 @@ from serializers.openapi.parameters import id_parameter, parameter_refs
 from server.describing.responses import DescribedOperation, Refusals, response
 from server.errors import IDEMPOTENCY_KEY
 from server.http.idempotency import IDEMPOTENT_REPLAYED
-from server.http.negotiation import EXTENDED, FORM, HTML, MediaType
+from server.http.negotiation import EXTENDED, FORM
 from server.http.preferences import PREFER, PREFERENCE_APPLIED
 from server.routes import TABLE, WRITES, Method, Route, Shape, methods_of
 
@@ -195,7 +195,7 @@ class Describer:
         if purpose.sends:
             found["requestBody"] = ref(self._body(purpose, subject, relationship), "requestBodies")
         described = self.described(row, has_id=route.shape is not Shape.COLLECTION)
-        found["responses"] = self._done(purpose, shown, _described(row)) | self.refusals.of(described)
+        found["responses"] = self._done(purpose, shown) | self.refusals.of(described)
         return found | self.security(has_public=(subject.type, purpose.action) not in self.refused)
 
     def _body(self, purpose: Purpose, subject: Resource, relationship: Relationship | None) -> str:
@@ -222,16 +222,16 @@ class Describer:
         other = None if relationship is None else self.api.catalog.other_side(relationship)
         return other.name if isinstance(other, ToOne) and other.is_required else ""
 
-    def _done(self, purpose: Purpose, shown: Resource, others: Sequence[MediaType]) -> JsonSchema:
-        """Return the answers without errors. others: the media types besides that of JSON:API."""
+    def _done(self, purpose: Purpose, shown: Resource) -> JsonSchema:
+        """Return the answers without errors, as JSON:API has them: of several media types, typed clients would have to
+        tell which one they get."""
         status = 201 if purpose.name == "create" else 200
         name = component(shown.type, "created" if status == 201 else purpose.answer) if purpose.answer else MESSAGE
         document = ref(component(shown.type, purpose.answer)) if purpose.answer else ref(MESSAGE)
         headers = ["Location"] if status == 201 and "detail" in shown.methods else []
         headers += ["ETag"] if purpose.answer or purpose.sends else []
         headers += self.headers_of_writes if purpose.action != "read" else []
-        name = ".".join([name, *[one.name.rpartition("/")[2] for one in others]])
-        content = {MEDIA_TYPE: document} | {one.name: {"type": "string"} for one in others}
+        content = {MEDIA_TYPE: document}
         self.answers.setdefault(name, response(status, content, headers))
         found = {str(status): ref(name, "responses")}
         if purpose.name == "create" and not purpose.of_target and conflict_keys(shown):
@@ -245,11 +245,6 @@ class Describer:
         if purpose.action == "update" and purpose.answer and not self.is_open:
             found["204"] = response(204, {})
         return found
-
-
-def _described(row: Method) -> list[MediaType]:
-    """Return the media types of an answer besides that of JSON:API. Pages are for people."""
-    return [one for one in row.answers[1:] if one is not HTML]
 
 
 def _headers(row: Method, subject: Resource, linkage: Relationship | None) -> Iterator[str]:

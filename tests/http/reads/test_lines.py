@@ -268,11 +268,3 @@ async def test_postgresql_reads_what_the_server_writes(start: Start, database_ur
             ]
     finally:
         await connection.close()
-
-
-async def test_they_are_described(api: Api) -> None:
-    document = (await api.get("/-/openapi.json")).document
-    for path, names in (("/users", 3), ("/groups/{id}/users", 3), ("/users/{id}", 1), ("/users/{id}/group", 1)):
-        [_, name] = document["paths"][path]["get"]["responses"]["200"]["$ref"].split("/responses/")
-        content = document["components"]["responses"][name]["content"]
-        assert [*content] == [JSON_API.name, "text/csv", "application/x-ndjson"][:names]
