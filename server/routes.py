@@ -164,7 +164,7 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
     Shape.OPERATIONS: (Method("POST", body=ATOMIC_OPERATIONS, answers=(ATOMIC_OPERATIONS,)),),
     Shape.FUNCTION: (
         Method("GET", ON_MANY, answers=LISTS, needs="GET", is_to_many=True),
-        Method("GET", needs="GET", is_to_many=False),
+        Method("GET", frozenset({ANSWER_AS}), answers=BROWSED, needs="GET", is_to_many=False),
         Method("POST", ON_LINKAGE, JSON_API, needs="POST", is_to_many=True),
         Method("POST", body=JSON_API, needs="POST", is_to_many=False),
     ),

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from querybuild.declarations.resource import Resource
+from serializers.json_api import MEDIA_TYPE
 from serializers.pages.rendering import CONTENT_SECURITY_POLICY, Frame, render
 from server.errors import ErrorAnswer, NotAcceptable
 from server.handlers import telling
@@ -20,8 +21,8 @@ NO_PAGES = "/-/"
 """Below this path programs ask, but for the pages themselves."""
 
 
-def asked_of(handler: Handler, resource: Resource) -> Asked:
-    """Return what a page knows of the request of a handler. resource: of its rows."""
+def asked_of(handler: Handler, resource: Resource | None) -> Asked:
+    """Return what a page knows of the request of a handler. resource: of its rows, None if it shows a value."""
     route, engine = handler.route, handler.engine
     assert route is not None
     timing = telling.timing(handler.stages) if telling.sends_timing(engine, handler.request) else ""
@@ -34,9 +35,11 @@ def finish_page(handler: Handler, page: bytes, status: int = 200) -> None:
     tell_of_page(handler)
     if status >= 400:
         handler.set_header("Cache-Control", "no-store")
-    elif handler.engine.has_authentication and handler.sender.is_private:
+    elif not handler.answers_pages:
+        handler.set_header("Link", f'<{handler.request.uri}>; rel="alternate"; type="{MEDIA_TYPE}"')
+    if status < 400 and handler.engine.has_authentication and handler.sender.is_private:
         handler.set_header("Cache-Control", "private, no-cache")
-    else:
+    elif status < 400:
         handler.tell_caches()
     handler.finish_document(page, status)
 

@@ -36,13 +36,13 @@ SIZES = (30, 100, 300)
 
 
 class Asked(msgspec.Struct, frozen=True, eq=False):
-    """What a page knows of its request. resource: of the rows. timing: as the header Server-Timing, empty if it is not
-    sent. may_read: whether the principal may read resources of a type."""
+    """What a page knows of its request. rows: their resource, None for a value. timing: as the header Server-Timing,
+    empty if it is not sent."""
 
     engine: Engine
     request: Request
     route: Route
-    resource: Resource
+    rows: Resource | None
     catalog: Catalog
     context: Any
     path: str
@@ -54,7 +54,14 @@ class Asked(msgspec.Struct, frozen=True, eq=False):
         return split_pairs(self.request.query, [])
 
     @property
+    def resource(self) -> Resource:
+        """The resource of the rows."""
+        assert self.rows is not None
+        return self.rows
+
+    @property
     def base_url(self) -> str:
+        """What links begin with."""
         return self.engine.base_url
 
 

@@ -22,9 +22,12 @@ from server.execution.calls import answer_refusals, check_privilege, read_value,
 from server.execution.execute import ReadResult
 from server.execution.writes.reply import Reply
 from server.handlers.auditing import Target
+from server.handlers.pages.answering import asked_of, finish_page
+from server.handlers.pages.reads import value_page
 from server.handlers.pipeline import run_stages
 from server.handlers.reading import Reading
 from server.handlers.writing import WritingHandler
+from server.http.negotiation import HTML
 from server.preparing.reads import ReadShape
 
 Result = TypeVar("Result")
@@ -52,6 +55,7 @@ class FunctionHandler(WritingHandler):
         if self.function.returns:
             await run_stages(self, self._parse_parameters, self._plan_rows, self._read_rows, self._encode_rows)
         else:
+            self.check_parameters()
             await run_stages(self, self._parse_parameters, self._plan_value, self._read_value, self._encode_value)
 
     async def post(self) -> None:
@@ -160,6 +164,9 @@ class FunctionHandler(WritingHandler):
         return Reply(200, _value_document(value))
 
     async def _encode_value(self, _: Called, value: str | None) -> None:
+        if self.answer_type is HTML:
+            finish_page(self, value_page(asked_of(self, None), value))
+            return
         self.tell_caches()
         self.finish_document(_value_document(value))
 

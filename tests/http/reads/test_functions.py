@@ -311,7 +311,7 @@ async def test_what_is_refused(films: Api) -> None:
         ),
         (
             *("mood-of?arg_mood=calm&mood=calm", 400, "invalid_parameter", "mood"),
-            "There is no parameter “mood”. Did you mean “arg_mood”? This route accepts arg_mood.",
+            "There is no parameter “mood”. Did you mean “arg_mood”? This route accepts answerAs, arg_mood.",
         ),
         ("film-rows?arg_which=a%00", 400, "invalid_parameter", "arg_which", None),
         ("film-rows?arg_which=abcdef", 400, "invalid_parameter", "arg_which", None),

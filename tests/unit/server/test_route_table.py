@@ -60,7 +60,7 @@ NAMES = {None: "", JSON_API: "json:api", ATOMIC_OPERATIONS: "atomic", ANY: "any"
         (Shape.RELATIONSHIP, UNREAD, False, [f"PATCH|{ONE}|json:api"]),
         (Shape.OPERATIONS, ALL, None, ["POST||atomic"]),
         (Shape.FUNCTION, {"GET"}, True, [f"GET|{MANY}|"]),
-        (Shape.FUNCTION, {"GET"}, False, ["GET||"]),
+        (Shape.FUNCTION, {"GET"}, False, ["GET|answerAs|"]),
         (Shape.FUNCTION, {"POST"}, True, [f"POST|{LINKAGE_READ}|json:api"]),
         (Shape.FUNCTION, {"POST"}, False, ["POST||json:api"]),
         (Shape.SERVER, ALL, None, ["GET||", "POST||", "PATCH||", "DELETE||"]),
