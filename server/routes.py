@@ -52,6 +52,7 @@ class Shape(StrEnum):
     PAGES_FILE = "/-/pages/{file}"
     PAGES_GO = "/-/pages/go"
     PAGES_BYTES = "/-/pages/bytes/{collection}/{id}/{attribute}"
+    PAGES_CHOOSE = "/-/pages/choose"
     PAGES_FACETS = "/-/pages/facets/{collection}"
     FORM_NEW = "/-/pages/new/{collection}"
     FORM_IMPORT = "/-/pages/import/{collection}"
@@ -115,6 +116,7 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
     Shape.PAGES_FILE: (Method("GET", answers=(ANY,)),),
     Shape.PAGES_GO: (Method("GET", answers=(ANY,)),),
     Shape.PAGES_BYTES: (Method("GET", answers=(ANY,), needs="detail"),),
+    Shape.PAGES_CHOOSE: (Method("POST", body=FORM, answers=(HTML,)),),
     Shape.PAGES_FACETS: (Method("GET", answers=(HTML,), needs="list"),),
     Shape.FORM_NEW: (
         Method("GET", answers=(HTML,), needs="create"),
@@ -278,7 +280,9 @@ def fixed_paths(
     if has_openapi and has_docs:
         fixed |= {str(Shape.DOCS): Shape.DOCS} | {f"{Shape.DOCS}/{name}": Shape.DOCS_FILE for name in DOCS_FILES}
     if has_pages:
-        fixed |= {f"/-/pages/{name}": Shape.PAGES_FILE for name in PAGES_FILES} | {Shape.PAGES_GO: Shape.PAGES_GO}
+        fixed |= {f"/-/pages/{name}": Shape.PAGES_FILE for name in PAGES_FILES} | {
+            str(one): one for one in (Shape.PAGES_GO, Shape.PAGES_CHOOSE)
+        }
     return fixed | ({operations_path: Shape.OPERATIONS} if operations_path else {})
 
 

@@ -43,7 +43,7 @@ class Crumb(msgspec.Struct, frozen=True):
 class Frame(msgspec.Struct, frozen=True):
     """What every page has around its content. base_url: what links begin with. title: of the window. json_url: of the
     same in JSON, empty if there is nothing. docs_url: of the description of the API, empty without one. who: who is
-    signed in, empty without a sign-in."""
+    signed in, empty without a sign-in. choices: whom a person may choose to be, to try rules."""
 
     base_url: str
     title: str
@@ -51,6 +51,7 @@ class Frame(msgspec.Struct, frozen=True):
     json_url: str = ""
     docs_url: str = ""
     who: str = ""
+    choices: tuple[str, ...] = ()
 
 
 def render(template: str, frame: Frame, **values: Any) -> bytes:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from querybuild.cache import BoundedCache
 from querybuild.principal import ANONYMOUS, Principal
 from server.authentication.bearer import bearer_token, other_scheme
+from server.authentication.chosen import ChosenPrincipals
 from server.authentication.files import AuthFiles, read_files
 from server.http.request import Request
 from server.settings import Settings
@@ -34,7 +35,7 @@ log = logging.getLogger("server")
 def has_authentication(settings: Settings, custom: Custom | None) -> bool:
     """Return whether it can be known who asks. Then resources without rules are closed. custom: the function
     AUTHENTICATE."""
-    return custom is not None or settings.takes_tokens
+    return custom is not None or settings.takes_tokens or settings.development_principals is not None
 
 
 def check_files(settings: Settings) -> AuthFiles:
@@ -48,7 +49,8 @@ def check_files(settings: Settings) -> AuthFiles:
 
 class Authenticator:
     """Finds out who sends a request. There is one for each worker. custom: the function AUTHENTICATE, if there is
-    one. It is asked about every request without a bearer token, and about all if no tokens are configured."""
+    one. It is asked about every request without a bearer token, and about all if no tokens are configured. chosen:
+    whom a person may choose to be, to try rules."""
 
     def __init__(self, settings: Settings, files: AuthFiles | None = None, custom: Custom | None = None) -> None:
         """files: read already, or None to read them here. Raises StartError."""
@@ -56,6 +58,7 @@ class Authenticator:
         self._custom = custom
         self.is_configured = has_authentication(settings, custom)
         self._has_warned = False
+        self.chosen = None if settings.development_principals is None else ChosenPrincipals(settings)
 
     @property
     def is_custom(self) -> bool:
@@ -88,6 +91,8 @@ class Authenticator:
     def _without_token(self, request: Request, *, has_credentials: bool) -> Found:
         if self._custom is not None:
             return ask_custom(self._custom, request)
+        if self.chosen is not None and not has_credentials:
+            return self.chosen.principal_of(request)
         if has_credentials and not self._has_warned:
             self._has_warned = True
             log.warning(

@@ -29,13 +29,14 @@ def read_files(settings: Settings) -> AuthFiles:
     """Return the contents of the files in the settings. Raises StartError."""
     jwks = settings.auth_jwks
     return AuthFiles(
-        secret=_read("auth_secret_file", settings.auth_secret_file),
-        key_set=None if jwks is None or "://" in jwks else _read("auth_jwks", Path(jwks).expanduser()),
-        client_secret=_read("auth_introspection_secret_file", settings.auth_introspection_secret_file),
+        secret=read_file("auth_secret_file", settings.auth_secret_file),
+        key_set=None if jwks is None or "://" in jwks else read_file("auth_jwks", Path(jwks).expanduser()),
+        client_secret=read_file("auth_introspection_secret_file", settings.auth_introspection_secret_file),
     )
 
 
-def _read(name: str, path: Path | None) -> bytes | None:
+def read_file(name: str, path: Path | None) -> bytes | None:
+    """Return the content of the file of a setting, None without one. Raises StartError."""
     if path is None:
         return None
     try:

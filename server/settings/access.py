@@ -163,6 +163,15 @@ class AccessSettings(FrontSettings, frozen=True, kw_only=True):
         """Whether statements run with roles of PostgreSQL."""
         return self.row_security == "postgresql"
 
+    development_principals: Annotated[
+        Path | None,
+        Meta(
+            description="A JSON file of claims by names: a person with a browser on this machine chooses who to be, to "
+            "try rules. Only with a host that is a loopback address, and without an issuer."
+        ),
+        About(ACCESS, metavar="FILE"),
+    ] = None
+
     @property
     def takes_jwts(self) -> bool:
         """Whether there are keys to verify tokens with."""
@@ -193,6 +202,11 @@ def access_contradictions(settings: AccessSettings) -> Iterator[str]:
         url = getattr(settings, name) or ""
         if not settings.auth_allow_http and url.startswith("http://") and not is_loopback(url):
             yield f"{name} must be https, unless its host is a loopback address or auth_allow_http is set"
+    if settings.development_principals is not None:
+        if settings.takes_tokens:
+            yield "development_principals is for trying rules without tokens: leave it out where auth_... is set"
+        if not is_loopback(f"//{settings.host}"):
+            yield "development_principals needs a host that is a loopback address: anybody may choose who to be"
     if settings.has_row_security and not (settings.auth_roles_allowed or settings.auth_anonymous_role):
         yield "row_security needs auth_roles_allowed, auth_anonymous_role or both"
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from querybuild.declarations.resource import Resource
 from serializers.json_api import MEDIA_TYPE
-from serializers.pages.rendering import CONTENT_SECURITY_POLICY, Frame, render
+from serializers.pages.rendering import CONTENT_SECURITY_POLICY, render
 from server.errors import ErrorAnswer, NotAcceptable
 from server.handlers import telling
-from server.handlers.pages.reads import Asked, docs_url
+from server.handlers.pages.frames import make_frame
+from server.handlers.pages.reads import Asked
 from server.http.negotiation import BROWSED, HTML, preferred_type
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def error_page(handler: Handler, made: ErrorAnswer) -> bytes:
     title = errors[0]["title"] if len(errors) == 1 else HTTPStatus(made.status).phrase
     return render(
         "error.html",
-        Frame(base_url=engine.base_url, title=title, docs_url=docs_url(engine)),
+        make_frame(engine, handler.sender.principal, title),
         errors=errors,
         without_url=engine.base_url + handler.route.path if made.status == 400 and handler.route is not None else "",
         status=made.status,

@@ -15,14 +15,14 @@ from querybuild.planning.context import check_action
 from serializers.links import Pairs, quote_segment
 from serializers.pages.forms import typed_text
 from serializers.pages.queries import ListQuery
-from serializers.pages.rendering import Crumb, Frame, render
+from serializers.pages.rendering import Crumb, render
 from serializers.pages.view import title_of
 from serializers.resource_objects import values_of
 from server.errors import StatementTimeout, TooExpensive
 from server.execution.arguments import arguments_of
 from server.execution.execute import execute_read
 from server.handlers.pages.answering import finish_page
-from server.handlers.pages.reads import docs_url
+from server.handlers.pages.frames import make_frame
 from server.handlers.pages.tools import facets_of
 from server.handlers.reading import ReadingHandler
 from server.http.negotiation import HTML
@@ -64,15 +64,10 @@ class FacetsHandler(ReadingHandler):
         query = ListQuery(path, ListQuery(path, split_pairs(self.request.query, [])).filters)
         facets = [await self._facet(one, query) for one in facets_of(self.resource)]
         title = f"Values of {title_of(self.resource).lower()}"
+        crumbs = (Crumb(title_of(self.resource), query.url()), Crumb("Values"))
         page = render(
             "facets.html",
-            Frame(
-                base_url=self.engine.base_url,
-                title=title,
-                crumbs=(Crumb(title_of(self.resource), query.url()), Crumb("Values")),
-                docs_url=docs_url(self.engine),
-                who=self.context.principal.subject,
-            ),
+            make_frame(self.engine, self.context.principal, title, crumbs),
             heading=title,
             facets=facets,
         )

@@ -21,7 +21,7 @@ from server.errors import ForeignOrigin, RequestFault
 from server.execution.arguments import arguments_of
 from server.execution.execute import ReadResult, execute_read
 from server.execution.writes.reply import Reply
-from server.handlers.pages.reads import docs_url
+from server.handlers.pages.frames import make_frame
 from server.handlers.reading import ReadingHandler
 from server.handlers.writing import WritingHandler
 from server.http.allowed_hosts import own_origin
@@ -98,14 +98,7 @@ class FormHandler(WritingHandler):
     def frame(self, title: str, *crumbs: Crumb) -> Frame:
         """Return what the form has around it."""
         first = Crumb(title_of(self.resource), self.list_path())
-        who = self.context.principal.subject
-        return Frame(
-            base_url=self.base_url,
-            title=title,
-            crumbs=(first, *crumbs),
-            docs_url=docs_url(self.engine),
-            who=who,
-        )
+        return make_frame(self.engine, self.context.principal, title, (first, *crumbs))
 
     async def read_row(self) -> tuple[PreparedRead, ReadResult, Row]:
         """Read the resource of the path. Raises ResourceNotFound."""

@@ -25,6 +25,7 @@ from serializers.pages.view import PageView, group_table, title_of
 from serializers.resource_objects import UNNAMEABLE
 from server.engine import Engine
 from server.execution.execute import ReadResult
+from server.handlers.pages.frames import make_frame
 from server.handlers.pages.tools import facets_of, tools_of
 from server.http.allowed_hosts import own_origin
 from server.http.request import Request
@@ -172,19 +173,7 @@ def value_page(asked: Asked, value: str | None) -> bytes:
 
 def frame(asked: Asked, title: str, json_url: str, *, crumb: str = "") -> Frame:
     """Return what the page has around its content. crumb: the text of this page in the way from the start page."""
-    return Frame(
-        base_url=asked.base_url,
-        title=title,
-        crumbs=tuple(_crumbs(asked, crumb)),
-        json_url=json_url,
-        docs_url=docs_url(asked.engine),
-        who=asked.context.principal.subject,
-    )
-
-
-def docs_url(engine: Engine) -> str:
-    """Return the URL of the description of the API, empty without one."""
-    return engine.base_url + Shape.DOCS if Shape.DOCS in engine.fixed_paths else ""
+    return make_frame(asked.engine, asked.context.principal, title, tuple(_crumbs(asked, crumb)), json_url)
 
 
 def title_of_route(asked: Asked) -> str:

@@ -12,10 +12,10 @@ from querybuild.declarations.function import Function
 from querybuild.declarations.resource import Resource
 from querybuild.planning.context import refused_action
 from serializers.pages.drawing import draw
-from serializers.pages.rendering import Frame, render
+from serializers.pages.rendering import render
 from serializers.pages.view import Link, title_of
 from server.handlers.base import Handler
-from server.handlers.pages.reads import docs_url
+from server.handlers.pages.frames import make_frame
 
 FIND = "findText"
 """The parameter with a text that collections have in their name or description."""
@@ -69,13 +69,7 @@ async def start_page(handler: Handler) -> bytes:
     nodes = {one.type: (title_of(one), base + one.path) for one in listed}
     return render(
         "start.html",
-        Frame(
-            base_url=base,
-            title="Collections",
-            json_url=f"{base}/?answerAs=json",
-            docs_url=docs_url(engine),
-            who=context.principal.subject,
-        ),
+        make_frame(engine, context.principal, "Collections", json_url=f"{base}/?answerAs=json"),
         collections=collections,
         functions=[] if find else functions,
         find=find,

@@ -39,6 +39,7 @@ NAMES = {None: "", JSON_API: "json:api", ATOMIC_OPERATIONS: "atomic", ANY: "any"
         ),
         (Shape.PAGES_BYTES, ALL, None, ["GET||"]),
         (Shape.PAGES_FACETS, ALL, None, ["GET||"]),
+        (Shape.PAGES_CHOOSE, ALL, None, ["POST||form"]),
         (Shape.FORM_NEW, {"list"}, None, []),
         (Shape.FORM_LINKS, ALL, True, ["GET||", "POST||form"]),
         (Shape.COLLECTION, ALL, None, [f"GET|{MANY}|", f"POST|{CREATE}|json:api"]),
@@ -93,7 +94,9 @@ def test_media_types_of_answers() -> None:
     others = {Shape.METRICS: {TEXT, OPENMETRICS}, Shape.CUSTOM: {"*/*"}, Shape.PROTECTED_RESOURCE: {"*/*"}}
     others |= {Shape.OPENAPI: {"application/json"}, Shape.DOCS: {"text/html"}, Shape.DOCS_FILE: {"*/*"}}
     others |= {shape: {"*/*"} for shape in (Shape.PAGES_FILE, Shape.PAGES_GO, Shape.PAGES_BYTES)}
-    others |= {shape: {"text/html"} for shape in Shape if shape.name.startswith(("FORM_", "PAGES_FACETS"))}
+    others |= {
+        shape: {"text/html"} for shape in Shape if shape.name.startswith(("FORM_", "PAGES_FACETS", "PAGES_CHOOSE"))
+    }
     others |= {shape: {one.name for one in BROWSED} for shape in (Shape.ROOT, Shape.RESOURCE, Shape.RELATIONSHIP)}
     others |= {shape: {one.name for one in LISTS} for shape in (Shape.COLLECTION, Shape.RELATED, Shape.FUNCTION)}
     assert answers == {shape: others.get(shape, {JSON_API.name}) for shape in Shape}
