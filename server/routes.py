@@ -53,6 +53,7 @@ class Shape(StrEnum):
     PAGES_GO = "/-/pages/go"
     PAGES_BYTES = "/-/pages/bytes/{collection}/{id}/{attribute}"
     PAGES_CHOOSE = "/-/pages/choose"
+    PAGES_EXPLAIN = "/-/pages/explain"
     PAGES_FACETS = "/-/pages/facets/{collection}"
     FORM_NEW = "/-/pages/new/{collection}"
     FORM_IMPORT = "/-/pages/import/{collection}"
@@ -117,6 +118,7 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
     Shape.PAGES_GO: (Method("GET", answers=(ANY,)),),
     Shape.PAGES_BYTES: (Method("GET", answers=(ANY,), needs="detail"),),
     Shape.PAGES_CHOOSE: (Method("POST", body=FORM, answers=(HTML,)),),
+    Shape.PAGES_EXPLAIN: (Method("GET", answers=(HTML,)),),
     Shape.PAGES_FACETS: (Method("GET", answers=(HTML,), needs="list"),),
     Shape.FORM_NEW: (
         Method("GET", answers=(HTML,), needs="create"),
@@ -281,7 +283,7 @@ def fixed_paths(
         fixed |= {str(Shape.DOCS): Shape.DOCS} | {f"{Shape.DOCS}/{name}": Shape.DOCS_FILE for name in DOCS_FILES}
     if has_pages:
         fixed |= {f"/-/pages/{name}": Shape.PAGES_FILE for name in PAGES_FILES} | {
-            str(one): one for one in (Shape.PAGES_GO, Shape.PAGES_CHOOSE)
+            str(one): one for one in (Shape.PAGES_GO, Shape.PAGES_CHOOSE, Shape.PAGES_EXPLAIN)
         }
     return fixed | ({operations_path: Shape.OPERATIONS} if operations_path else {})
 

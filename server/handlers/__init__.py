@@ -10,6 +10,7 @@ from server.handlers.fixed.protected_resource import ProtectedResourceHandler
 from server.handlers.fixed.root import RootHandler, ServerHandler
 from server.handlers.pages.bytes_handler import BytesHandler
 from server.handlers.pages.choosing import ChooseHandler
+from server.handlers.pages.explain import ExplainHandler
 from server.handlers.pages.facets import FacetsHandler
 from server.handlers.pages.files import PagesFileHandler, PagesGoHandler
 from server.handlers.pages.forms import CreateFormHandler, EditFormHandler
@@ -36,6 +37,7 @@ HANDLERS: dict[Shape, type[Handler]] = {
     Shape.PAGES_GO: PagesGoHandler,
     Shape.PAGES_BYTES: BytesHandler,
     Shape.PAGES_CHOOSE: ChooseHandler,
+    Shape.PAGES_EXPLAIN: ExplainHandler,
     Shape.PAGES_FACETS: FacetsHandler,
     Shape.FORM_NEW: CreateFormHandler,
     Shape.FORM_IMPORT: ImportFormHandler,

@@ -46,10 +46,26 @@ def ask_for_credentials(headers: Headers, engine: Engine, request: Request, erro
 def sends_timing(engine: Engine, request: Request) -> bool:
     """Return whether the answer to a request has the header Server-Timing."""
     is_sent = engine.settings.server_timing
-    if is_sent is None:
-        # A proxy on the same host sends the answers on.
-        return request.server_connection.is_loopback and _PROXIED.isdisjoint(request.headers.by_name)
-    return is_sent
+    return is_of_this_machine(request) if is_sent is None else is_sent
+
+
+def is_of_this_machine(request: Request) -> bool:
+    """Return whether only programs of the server's own machine can have sent a request. A proxy there sends answers on,
+    so there must be no sign of one."""
+    return request.server_connection.is_loopback and _PROXIED.isdisjoint(request.headers.by_name)
+
+
+def may_explain(engine: Engine, request: Request, sender: Sender) -> bool:
+    """Return whether a principal may see the SQL of reads: the one that `auth_admin` names, or without authentication
+    whoever uses the server's own machine."""
+    if not engine.has_authentication:
+        return is_of_this_machine(request)
+    return is_admin(engine, sender)
+
+
+def is_admin(engine: Engine, sender: Sender) -> bool:
+    """Return whether the setting `auth_admin` names a role or a scope of the principal."""
+    return engine.settings.auth_admin in sender.principal.roles | sender.principal.scopes
 
 
 def timing(stages: list[tuple[str, float]]) -> str:

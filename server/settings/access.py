@@ -120,8 +120,8 @@ class AccessSettings(FrontSettings, frozen=True, kw_only=True):
     auth_admin: Annotated[
         Text | None,
         Meta(
-            description="The role or scope that /-/metrics needs on the main port if authentication is configured; "
-            "without it nobody has it there."
+            description="The role or scope that may read /-/metrics on the main port, and the SQL on the pages, if "
+            "authentication is configured; without it nobody may."
         ),
         About(ACCESS, metavar="NAME"),
     ] = None

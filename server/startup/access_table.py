@@ -20,7 +20,7 @@ from querybuild.declarations.function import Function
 from querybuild.declarations.resource import Resource
 from querybuild.errors import listed
 from querybuild.planning.rules import filter_nodes
-from server.tools.console.filters import filters_text
+from server.explaining.filters import filters_text
 
 OPEN = "all: it has no rules"
 """The rows of a resource that everybody may use."""

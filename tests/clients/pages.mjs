@@ -208,7 +208,7 @@ async function keyboard(page) {
 
 // What is drawn over the API's docs, too: no page is wider than the window, in any width and scheme.
 async function looks() {
-  const paths = { start: "/", list: "/users?include=computers&sort=-age", resource: "/users/12", form: "/-/pages/edit/users/12", error: "/users?sort=nope", photos: "/photos" };
+  const paths = { start: "/", list: "/users?include=computers&sort=-age", resource: "/users/12", form: "/-/pages/edit/users/12", error: "/users?sort=nope", photos: "/photos", sql: "/-/pages/explain?url=/users%3Finclude%3Dcomputers" };
   if (pictures) mkdirSync(pictures, { recursive: true });
   for (const colorScheme of ["light", "dark"]) {
     for (const width of [360, 1024, 2560]) {

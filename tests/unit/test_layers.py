@@ -56,11 +56,12 @@ FOLDERS: dict[str, set[str]] = {
     "preparing": set(),
     "execution": {"postgres", "preparing"},
     "describing": {"http"},
-    "handlers": {"authentication", "describing", "execution", "http", "limits", "observing", "postgres", "preparing"},
-    "tools/explaining": {
-        *("authentication", "execution", "http", "observing", "postgres", "preparing", "schema", "settings"),
-        *("tools/advising", "tools/console"),
+    "explaining": {"execution", "http", "postgres", "preparing", "settings"},
+    "handlers": {
+        *("authentication", "describing", "execution", "explaining", "http", "limits", "observing", "postgres"),
+        "preparing",
     },
+    "tools/explaining": {"authentication", "explaining", "observing", "postgres", "settings", "tools/advising"},
     "tools/advising": {"schema"},
     "tools/inspecting": {"postgres", "schema", "settings", "tools/advising"},
     "tools": {
@@ -68,7 +69,7 @@ FOLDERS: dict[str, set[str]] = {
         *("startup", "tools/advising", "tools/console", "tools/explaining", "tools/inspecting"),
     },
     "startup": {
-        *("authentication", "embedded", "handlers", "postgres", "resources", "schema", "settings"),
+        *("authentication", "embedded", "explaining", "handlers", "postgres", "resources", "schema", "settings"),
         *("tools/console", "tools/inspecting"),
     },
     "processes": {"authentication", "http", "limits", "observing", "postgres", "schema", "settings", "startup"},

@@ -13,6 +13,7 @@ import msgspec
 from querybuild.errors import not_allowed
 from serializers.objects import MetaDocument
 from server.gauges import Gauges
+from server.handlers import telling
 from server.handlers.base import Handler
 from server.health import Health
 from server.observing.exposition import expose
@@ -67,9 +68,10 @@ class MetricsHandler(AdminHandler):
     def check_request(self) -> None:
         """Check the principal. Raises Forbidden, Unauthenticated."""
         self.set_header("Cache-Control", "no-store")
-        name, principal = self.engine.settings.auth_admin, self.sender.principal
-        if name is None or name not in principal.roles | principal.scopes:
-            raise not_allowed(principal, "Metrics are for the role or scope that the setting auth_admin names.")
+        if not telling.is_admin(self.engine, self.sender):
+            raise not_allowed(
+                self.sender.principal, "Metrics are for the role or scope that the setting auth_admin names."
+            )
 
     async def get(self) -> None:
         self.gauges.update()

@@ -27,21 +27,23 @@ def asked_of(handler: Handler, resource: Resource | None) -> Asked:
     route, engine = handler.route, handler.engine
     assert route is not None
     timing = telling.timing(handler.stages) if telling.sends_timing(engine, handler.request) else ""
+    may_explain = telling.may_explain(engine, handler.request, handler.sender)
     known = engine, handler.request, route, resource, handler.catalog, handler.context
-    return Asked(*known, engine.base_url + route.path, timing)
+    return Asked(*known, engine.base_url + route.path, timing, may_explain)
 
 
-def finish_page(handler: Handler, page: bytes, status: int = 200) -> None:
-    """Send a page. Only the browser of the principal may keep it."""
+def finish_page(handler: Handler, page: bytes, status: int = 200, *, is_kept: bool = True) -> None:
+    """Send a page. Only the browser of the principal may keep it. is_kept: False if it may not either."""
     tell_of_page(handler)
-    if status >= 400:
+    if status >= 400 or not is_kept:
         handler.set_header("Cache-Control", "no-store")
     elif not handler.answers_pages:
         handler.set_header("Link", f'<{handler.request.uri}>; rel="alternate"; type="{MEDIA_TYPE}"')
-    if status < 400 and handler.engine.has_authentication and handler.sender.is_private:
-        handler.set_header("Cache-Control", "private, no-cache")
-    elif status < 400:
-        handler.tell_caches()
+    if is_kept and status < 400:
+        if handler.engine.has_authentication and handler.sender.is_private:
+            handler.set_header("Cache-Control", "private, no-cache")
+        else:
+            handler.tell_caches()
     handler.finish_document(page, status)
 
 

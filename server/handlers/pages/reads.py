@@ -38,7 +38,7 @@ SIZES = (30, 100, 300)
 
 class Asked(msgspec.Struct, frozen=True, eq=False):
     """What a page knows of its request. rows: their resource, None for a value. timing: as the header Server-Timing,
-    empty if it is not sent."""
+    empty if it is not sent. may_explain: whether the principal may see the SQL."""
 
     engine: Engine
     request: Request
@@ -48,6 +48,7 @@ class Asked(msgspec.Struct, frozen=True, eq=False):
     context: Any
     path: str
     timing: str
+    may_explain: bool
 
     @property
     def pairs(self) -> Pairs:
@@ -67,11 +68,12 @@ class Asked(msgspec.Struct, frozen=True, eq=False):
 
 
 class Learn(msgspec.Struct, frozen=True):
-    """A request to copy."""
+    """A request to copy. timing: empty if it is not shown. explain_url: of the page with its SQL, empty without one."""
 
     url: str
     snippets: dict[str, str]
     timing: str
+    explain_url: str
 
 
 def list_page(
@@ -202,8 +204,11 @@ def _crumbs(asked: Asked, crumb: str) -> list[Crumb]:
 
 def _learn(asked: Asked, json_url: str) -> Learn:
     base = "" if urlsplit(json_url).netloc else own_origin(asked.request)
-    url = base + ListQuery(asked.path, asked.pairs).url(without=frozenset({ANSWER_AS}))
-    return Learn(url, snippets(url), asked.timing)
+    path = ListQuery(asked.path, asked.pairs).url(without=frozenset({ANSWER_AS}))
+    url, explain_url = base + path, ""
+    if asked.may_explain and asked.route.function is None:
+        explain_url = f"{asked.base_url}{Shape.PAGES_EXPLAIN}?url={quote_segment(path)}"
+    return Learn(url, snippets(url), asked.timing, explain_url)
 
 
 def _head(query: ListQuery, name: str, sort: str, *, is_number: bool) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Explains a read: what `waterspout explain` prints. The stages are those of the server."""
+"""Writes what `waterspout explain` prints, and which indexes would help."""

@@ -14,6 +14,9 @@ from querybuild.sql.expressions import inner_values
 from server.authentication.claims import ClaimsReader
 from server.engine import Engine
 from server.errors import INTERNAL, InvalidToken, RouteNotFound, row_of
+from server.explaining.requested import RequestedRead, read_url
+from server.explaining.running import Explained, ExplainedStatement, explain_read
+from server.explaining.texts import parameter_lines, plan_lines, query_parts, sql_lines
 from server.observing.telemetry import Telemetry
 from server.postgres.connection import PostgresConnection
 from server.postgres.driver_errors import in_one_line
@@ -23,9 +26,6 @@ from server.settings.served import path_hint
 from server.tools.advising import index_advisor
 from server.tools.advising.index_advisor import Suggestion
 from server.tools.explaining.indexes import helpful, is_scanned, wanted_inside
-from server.tools.explaining.requested import RequestedRead, read_url
-from server.tools.explaining.running import Explained, ExplainedStatement, explain_read
-from server.tools.explaining.texts import parameter_lines, plan_lines, query_parts, sql_lines
 
 
 class Section(msgspec.Struct, frozen=True):

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from querybuild.parse import SEARCH_TEXT
 from querybuild.sql.expressions import InnerValue
+from server.explaining.running import ExplainedStatement
 from server.tools.advising.index_advisor import Suggestion, Wanted
-from server.tools.explaining.running import ExplainedStatement
 
 
 def helpful(suggestions: Sequence[Suggestion], statements: Sequence[ExplainedStatement]) -> list[Suggestion]:

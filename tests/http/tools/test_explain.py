@@ -14,14 +14,14 @@ import pytest
 from querybuild.errors import Forbidden, Unauthenticated
 from querybuild.principal import ANONYMOUS, Principal
 from server.errors import StatementTimeout
+from server.explaining.requested import read_url
+from server.explaining.running import Explained, explain_read
 from server.postgres.connection import PostgresConnection
 from server.postgres.opening import open_alone
 from server.postgres.row_security.roles import Roles
 from server.resources import built_in
 from server.settings import Settings, StartError
 from server.tools import commands
-from server.tools.explaining.requested import read_url
-from server.tools.explaining.running import Explained, explain_read
 from tests.conftest import on_server
 from tests.first_rows import set_first_rows
 from tests.http.conftest import Api, Sent, Start

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from server.explaining.filters import value_text
+from server.explaining.running import ExplainedStatement, Scan
+from server.explaining.texts import plan_lines, query_parts, sql_lines
 from server.resources import built_in
 from server.tools.advising.index_advisor import Suggestion
-from server.tools.console.filters import value_text
 from server.tools.console.lines import wrapped
 from server.tools.explaining.indexes import helpful
-from server.tools.explaining.running import ExplainedStatement, Scan
-from server.tools.explaining.texts import plan_lines, query_parts, sql_lines
 from tests.planning import filter_query, parsed, read_collection
 
 CATALOG = built_in()

@@ -22,13 +22,13 @@ from querybuild.errors import ApiError, raise_as, release_frames, resource_not_f
 from querybuild.planning.rows import nodes
 from server.engine import Engine
 from server.execution.execute import execute_read, execute_short
+from server.explaining.requested import RequestedRead
 from server.postgres.connection import PostgresConnection, Work
 from server.postgres.database import Database
 from server.postgres.driver_errors import in_one_line, translate
 from server.postgres.pooler import SESSION, milliseconds
 from server.postgres.row_security.roles import SET_ROLE, RequestRole, translate_refusals
 from server.postgres.rules import raise_rule
-from server.tools.explaining.requested import RequestedRead
 
 Result = TypeVar("Result")
 
@@ -131,6 +131,18 @@ async def explain_read(
     finally:
         await transaction.rollback()
     return Explained(tuple(statements), error, is_stream)
+
+
+async def explain_planned(database: Database, requested: RequestedRead) -> list[ExplainedStatement]:
+    """Explain the statements of a read without running them, as the principal of the database. Raises what a read
+    raises."""
+
+    async def work(connection: PostgresConnection) -> list[ExplainedStatement]:
+        # A statement that PostgreSQL refuses to plan leaves the name that it was prepared with.
+        connection.require_reset()
+        return [await _explain(connection, one, is_run=False, has_lines=True) for one in _planned(requested)]
+
+    return await database.read(work, is_snapshot=True)
 
 
 def _planned(requested: RequestedRead) -> Iterator[_Sent]:

@@ -29,7 +29,7 @@ from querybuild.planning.row_plan import (
     Test,
 )
 from querybuild.query import GroupQuery, IncludeChoice, Page, Query, SortKey
-from server.tools.console.filters import filter_text, filters_text, value_text
+from server.explaining.filters import filter_text, filters_text, value_text
 
 _TOKEN = re.compile(
     r"""(?P<text> "(?:[^"]|"")*" | '(?:[^']|'')*' ) | (?P<paren> [()] )

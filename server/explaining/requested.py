@@ -29,6 +29,10 @@ READ_KINDS: dict[Shape, ReadKind] = {
 }
 
 
+class NotARead(StartError):
+    """A URL that reads no resources."""
+
+
 class RequestedRead(msgspec.Struct, frozen=True, eq=False):
     """A read that a URL asks for. sent: the values for its statements."""
 
@@ -41,14 +45,14 @@ class RequestedRead(msgspec.Struct, frozen=True, eq=False):
 
 def read_url(url: str, engine: Engine, context: Context) -> RequestedRead:
     """Prepare the read of a URL, with or without scheme and host. Raises ApiError for what the server would refuse, and
-    StartError for what is no read of resources."""
+    NotARead for what is no read of resources."""
     path, _, query_string = _target(url).partition("?")
     catalog = engine.view_of(context).catalog
     route = _route(path, engine, catalog)
     kind = READ_KINDS.get(route.shape)
     if kind is None or route.resource is None:
         what = "calls a function, which is not explained" if route.function else "reads no resources"
-        raise StartError(f"{path} {what}: name a collection, a resource or a relationship")
+        raise NotARead(f"{path} {what}: name a collection, a resource or a relationship")
     method = route.methods.get("GET")
     if method is None:
         raise MethodNotAllowed(f"GET is not allowed here; allowed are {', '.join(route.methods)}.", list(route.methods))
@@ -63,7 +67,7 @@ def read_url(url: str, engine: Engine, context: Context) -> RequestedRead:
 
 
 def _target(url: str) -> str:
-    """Return the path and the query of a URL, encoded as in a request. Raises StartError."""
+    """Return the path and the query of a URL, encoded as in a request. Raises NotARead."""
     # A client sends UTF-8, and no fragment.
     url = url.partition("#")[0].encode().decode("latin-1")
     if url.startswith("/"):
@@ -71,7 +75,7 @@ def _target(url: str) -> str:
     try:
         return read_target(url)[1]
     except ValueError:
-        raise StartError(f"{quoted(url)} is no URL of this server: expected a path such as '/users?sort=age'") from None
+        raise NotARead(f"{quoted(url)} is no URL of this server: expected a path such as '/users?sort=age'") from None
 
 
 def _route(path: str, engine: Engine, catalog: Catalog) -> Route:

@@ -1,0 +1,1 @@
+"""Explains a read: its query, its plan, and how PostgreSQL executes each statement, by the stages of the server."""
