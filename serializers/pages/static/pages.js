@@ -133,7 +133,9 @@ for (const form of document.querySelectorAll("form[data-import]")) {
     shown.textContent = isTried ? "The lines are tried…" : "The lines are imported…";
     const headers = { "Content-Type": "text/csv", Accept: "application/vnd.api+json" };
     if (isTried) headers.Prefer = "tx=rollback";
-    const answer = await fetch(form.dataset.import, { method: "POST", headers, body: large });
+    const key = form.elements.key?.value;
+    const url = form.dataset.import + (key ? `?onConflict=${encodeURIComponent(key)}` : "");
+    const answer = await fetch(url, { method: "POST", headers, body: large });
     const { meta, errors } = await answer.json();
     if (answer.ok && !isTried) location.assign(form.dataset.import);
     shown.textContent = answer.ok

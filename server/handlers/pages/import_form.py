@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
+import msgspec
+
 from querybuild.errors import ApiError, release_frames
-from querybuild.planning.context import check_action, check_method
-from serializers.lines.reading import Batch, csv_batches
+from querybuild.parse import ON_CONFLICT, parse_on_conflict
+from querybuild.planning.context import check_action, check_method, refused_action
+from querybuild.planning.writes.conflicts import conflict_keys
+from serializers.lines.reading import csv_batches
 from serializers.pages.rendering import Crumb, render
 from server.errors import answer
-from server.execution.writes.imports import Import
+from server.execution.writes.imports import Import, Records
 from server.execution.writes.reply import Reply
 from server.handlers.pages.answering import finish_page
 from server.handlers.pages.form_base import FormHandler
 
-TEXT, CHECK = "text", "check"
-"""The field with the lines, and the name of the button that only tries them."""
+TEXT, CHECK, KEY = "text", "check", "key"
+"""The field with the lines, the name of the button that only tries them, and the fields by which a row that is there is
+found and updated."""
 
 
 class ImportFormHandler(FormHandler):
@@ -27,33 +32,34 @@ class ImportFormHandler(FormHandler):
     async def get(self) -> None:
         check_method(self.resource, "create")
         check_action(self.resource, "create", self.context)
-        self._show("")
+        self._show()
 
     async def post(self) -> None:
         check_method(self.resource, "create")
         check_action(self.resource, "create", self.context)
-        sent = self.read_form()
-        text = sent.get(TEXT, "")
-        self.is_tried = CHECK in sent
+        self.is_tried = CHECK in self.read_form()
         try:
-            await self.answer_write(
-                lambda _: io.BytesIO(text.encode()), self._plan, self._run, lambda *_: self.go(self.list_path())
-            )
+            await self.answer_write(self._parse, self._plan, self._run, lambda *_: self.go(self.list_path()))
         except ApiError as error:
             self.record_failure(error)
             made = answer(error, self.request_id)
             release_frames(error)
-            self._show(text, [one["detail"] for one in json.loads(made.body)["errors"]], made.status)
+            self._show([one["detail"] for one in json.loads(made.body)["errors"]], made.status)
 
-    def _plan(self, file: io.BytesIO, _: list[ApiError]) -> Import:
-        batches = partial(self._batches, file)
-        return Import(self.writer, self.engine, self.context, self.resource, batches)
+    def _parse(self, errors: list[ApiError]) -> Records:
+        """Return what reads the lines."""
+        settings, key = self.engine.settings, self._sent.get(KEY)
+        on_conflict = parse_on_conflict(((ON_CONFLICT, key),), errors) if key else None
+        asked = msgspec.structs.replace(self.asked("create"), on_conflict=on_conflict)
+        file = io.BytesIO(self._sent.get(TEXT, "").encode())
+        known = file, self.resource, asked, self._read_only(), settings.max_body_bytes
+        return partial(csv_batches, *known, is_safe=settings.csv_safe)
 
-    def _batches(self, file: io.BytesIO) -> Iterator[Batch]:
-        settings = self.engine.settings
-        read_only = self.context.access.read_only.get(self.resource.type, frozenset())
-        known = file, self.resource, self.asked("create"), read_only, settings.max_body_bytes
-        return csv_batches(*known, is_safe=settings.csv_safe)
+    def _plan(self, records: Records, _: list[ApiError]) -> Import:
+        return Import(self.writer, self.engine, self.context, self.resource, records)
+
+    def _read_only(self) -> frozenset[str]:
+        return self.context.access.read_only.get(self.resource.type, frozenset())
 
     async def _run(self, work: Import) -> int:
         async with self._running.imports:
@@ -64,24 +70,27 @@ class ImportFormHandler(FormHandler):
         if not self.is_tried:
             await super()._send_reply(reply)
             return
-        self._show(self._sent[TEXT], is_right=True)
+        self._show(is_right=True)
 
-    def _show(self, text: str, errors: Sequence[str] = (), status: int = 200, *, is_right: bool = False) -> None:
-        read_only = self.context.access.read_only.get(self.resource.type, frozenset())
+    def _show(self, errors: Sequence[str] = (), status: int = 200, *, is_right: bool = False) -> None:
+        read_only = self._read_only()
         names = [
             one.name
             for one in self.resource.attributes
             if one.is_writable(on_create=True) and one.name not in read_only
         ]
+        may_update = refused_action(self.resource, "update", self.context) is None
         title = f"Import {self.resource.type}"
         page = render(
             "import.html",
             self.frame(title, Crumb("Import")),
             heading=title,
-            text=text,
+            text=self._sent.get(TEXT, ""),
             errors=errors,
             is_right=is_right,
             names=names,
+            keys=conflict_keys(self.resource) if may_update else [],
+            key=self._sent.get(KEY, ""),
             url=self.list_path(),
             back=self.list_path(),
         )

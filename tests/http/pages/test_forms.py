@@ -388,6 +388,27 @@ NOTES = """
 """
 
 
+async def test_an_import_updates_what_is_there(inspected: Inspected) -> None:
+    api = await inspected(
+        "CREATE TABLE t (id serial PRIMARY KEY, a text UNIQUE, b text, c int, UNIQUE (b, c));"
+        "INSERT INTO t (a, b, c) VALUES ('x', 'y', 1)"
+    )
+    url = "/-/pages/import/t"
+    keys = [one["value"] for one in (await browse(api, url)).one("select", name="key").all("option")]
+    assert keys == ["", "a", "b,c"]
+    assert (await send(api, url, {"text": "a,b,c\nx,new,2\n", "key": ""})).status == 409
+    answer = await send(api, url, {"text": "a,b,c\nx,new,2\nz,,\n", "key": "a", "check": "1"})
+    page = parse(answer.body)
+    assert answer.status == 200
+    assert [one["value"] for one in page.all("option") if "selected" in one.attributes] == ["a"]
+    assert (await send(api, url, {"text": "a,b,c\nx,new,2\nz,,\n", "key": "a"})).status == 303
+    assert (await send(api, url, {"text": "a,b,c\nw,new,2\n", "key": "b,c"})).status == 303
+    rows = [tuple(row) for row in await api.sql("SELECT a, b, c FROM t ORDER BY a")]
+    assert rows == [("w", "new", 2), ("z", None, None)]
+    for key in ("nope", "b", ",", "a,a"):
+        assert (await send(api, url, {"text": "a,b,c\nx,new,2\n", "key": key})).status == 400, key
+
+
 async def test_fields_that_may_not_be_written_are_read_only(inspected: Inspected) -> None:
     api = await inspected(NOTES, Catalog([SECRET]))
     for path in ("/notes", "/notes/1", "/-/pages/edit/notes/1", "/-/pages/new/notes"):
