@@ -7,11 +7,12 @@ It must not know: SQL, HTTP, resources.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
 
 import msgspec
 
+from querybuild.errors import ParameterError
 from querybuild.filters import COUNT
 from querybuild.parse import ANSWER_AS, SEARCH_TEXT
 from serializers.links import Pairs, quote_segment, with_query
@@ -39,6 +40,10 @@ SIGNS = {
 """Operators in words. Others have their own names."""
 
 _POSITIONS = frozenset({"page[number]", "page[offset]", "page[after]", "page[before]"})
+
+
+Condition = Callable[[Sequence[str], str], Any]
+"""Makes the filter object of a simple filter, from the keys in its brackets and its value."""
 
 
 class Chip(msgspec.Struct, frozen=True):
@@ -81,6 +86,27 @@ class ListQuery:
         kept = [pair for pair in self.pairs if pair[0] not in _POSITIONS]
         return self._url((*kept, (f"filter[{name}][{COUNT}][{operator}]", value)))
 
+    def with_alternative(self, condition: Condition, keys: Sequence[str], value: str) -> str:
+        """Return the URL with a group in place of the last filter: this, or `filter[key][key]=value`. condition: makes
+        the filter object of a simple filter."""
+        added = condition(keys, value)
+        last = max(
+            (index for index, pair in enumerate(self.pairs) if pair[0].partition("[")[0] == "filter"), default=-1
+        )
+        others, alternatives = list[msgspec.Raw](), [added]
+        if last >= 0:
+            name, text = self.pairs[last]
+            if name == "filter":
+                *others, before = _items(text)
+                alternatives = [*_alternatives(before), added]
+            else:
+                alternatives = [condition(_keys(name)[1], text), added]
+        pairs = [pair for index, pair in enumerate(self.pairs) if index != last and pair[0] not in _POSITIONS]
+        # There may be only one filter of JSON.
+        others += [item for name, text in pairs if name == "filter" for item in _items(text)]
+        group = msgspec.json.encode([*others, {"or": alternatives}]).decode()
+        return self._url((*[pair for pair in pairs if pair[0] != "filter"], ("filter", group)))
+
     def sorted_by(self, key: str) -> tuple[str, str]:
         """Return how the list is sorted by a key: `ascending`, `descending` or nothing, and the URL of the next way."""
         now = self.value("sort") or ""
@@ -96,7 +122,7 @@ class ListQuery:
     def chips(self) -> Iterator[Chip]:
         """Yield the active filters."""
         for index, (name, value) in enumerate(self.pairs):
-            family, *keys = [part.removesuffix("]") for part in name.split("[")]
+            family, keys = _keys(name)
             if name == "filter":
                 yield from self._chips_of_json(index, value)
             elif family == "filter" and keys:
@@ -129,6 +155,32 @@ class ListQuery:
         return with_query(
             self.path, "&".join([f"{quote_segment(name)}={quote_segment(value)}" for name, value in pairs])
         )
+
+
+def _keys(name: str) -> tuple[str, list[str]]:
+    """Return the family of a parameter and the keys in its brackets."""
+    family, *keys = [part.removesuffix("]") for part in name.split("[")]
+    return family, keys
+
+
+def _items(text: str) -> list[msgspec.Raw]:
+    """Return the filters in the JSON of a parameter. Raises ParameterError."""
+    try:
+        found = msgspec.json.decode(text, type=list[msgspec.Raw] | dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, RecursionError):
+        found = []
+    if not found:
+        raise ParameterError("It is no filter that another one can be joined with.", parameter="at")
+    return found if isinstance(found, list) else [msgspec.Raw(text.encode())]
+
+
+def _alternatives(item: msgspec.Raw) -> list[msgspec.Raw]:
+    """Return the filters of a group with `or`, or the filter itself."""
+    try:
+        found = msgspec.json.decode(item, type=dict[Literal["or"], list[msgspec.Raw]])
+    except msgspec.MsgspecError:
+        return [item]
+    return found.get("or", [item])
 
 
 def _simple_text(keys: list[str], value: str) -> str:

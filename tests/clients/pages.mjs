@@ -73,6 +73,20 @@ async function reads(page, hasScript) {
   assert.equal(await page.getByRole("link", { name: "‹ Previous" }).count(), 1);
 }
 
+// Joins a filter with the last one.
+async function alternatives(page) {
+  await page.goto(`${baseUrl}/users?filter[age]=84&sort=-age`);
+  await page.getByText("Filter", { exact: true }).click();
+  await accessible(page);
+  await page.selectOption("[name=join]", "or");
+  await page.selectOption("[name=field]", "age");
+  await page.selectOption("[name=operator]", "eq");
+  await page.fill("[name=value]", "69");
+  await page.getByRole("button", { name: "Add the filter" }).click();
+  assert.equal(await page.locator(".chips li").first().innerText(), "age = 84 or age = 69 ×");
+  assert.deepEqual(await column(page, "age"), ["84", "69"]);
+}
+
 async function facets(page) {
   await page.goto(`${baseUrl}/users?filter[age][ge]=30`);
   await page.getByText("Values", { exact: true }).click();
@@ -230,6 +244,7 @@ try {
     const options = { javaScriptEnabled };
     const page = await open(options);
     await reads(page, javaScriptEnabled);
+    await alternatives(page);
     await facets(page);
     await writes(page, await open(options), javaScriptEnabled);
     await exports(page);

@@ -3,15 +3,19 @@ form cannot write a query like `filter[age][ge]=18`, so it is sent here, and the
 
 from __future__ import annotations
 
+from functools import partial
 from urllib.parse import quote
 
+from querybuild.declarations.resource import Resource
 from querybuild.errors import ParameterError
+from querybuild.filters import COUNT
 from querybuild.parse import split_pairs
 from serializers.pages.queries import ListQuery
 from serializers.pages.rendering import FILES, file_of
 from server.describing.descriptions import description
 from server.handlers.base import Handler
 from server.handlers.conditional import ends_with_tag
+from server.handlers.pages.conditions import condition
 from server.http.target import canonical_path
 from server.routes import match_route
 
@@ -37,29 +41,32 @@ class PagesGoHandler(Handler):
     async def get(self) -> None:
         path, _, query = self.get_query_argument("at", "").partition("?")
         known = canonical_path(path) if path.startswith("/") and not path.startswith("//") else None
-        route = None if known is None else match_route(known, self.engine.catalog, self.engine.fixed_paths)
+        route = None if known is None else match_route(known, self.catalog, self.engine.fixed_paths)
         if route is None or route.resource is None:
             raise ParameterError("It is not the path of a list.", parameter="at")
         target = route.resource
         if route.relationship is not None:
-            target = self.engine.catalog.target(route.relationship)
+            target = self.catalog.target(route.relationship)
         listed = ListQuery(self.engine.base_url + quote(route.path, safe="/%"), split_pairs(query, []))
         self.set_status(303)
-        self.set_header("Location", self._chosen(listed, target.type))
+        self.set_header("Location", self._chosen(listed, target))
         self.set_header("Cache-Control", "no-store")
         self.clear_header("Content-Type")
         self.finish()
 
-    def _chosen(self, listed: ListQuery, type_name: str) -> str:
+    def _chosen(self, listed: ListQuery, target: Resource) -> str:
         field = self.get_query_argument("field", "")
         if field:
             operator, value = self.get_query_argument("operator", "eq"), self.get_query_argument("value", "")
             name, _, counted = field.partition(".")
-            if counted == "count":
+            if self.get_query_argument("join", "") == "or":
+                keys = (name, COUNT, operator) if counted == COUNT else (field, operator)
+                return listed.with_alternative(partial(condition, target, self.catalog), keys, value)
+            if counted == COUNT:
                 return listed.with_count(name, operator, value)
             return listed.with_filter(field, operator, value)
         if self.get_query_argument("choose", ""):
             columns, include = self.get_query_arguments("column"), self.get_query_arguments("include")
             fields = ",".join([*columns, *[one for one in include if one not in columns]])
-            return listed.url((f"fields[{type_name}]", fields), ("include", ",".join(include)))
+            return listed.url((f"fields[{target.type}]", fields), ("include", ",".join(include)))
         return listed.url(("searchText", self.get_query_argument("search", "")))

@@ -1,0 +1,81 @@
+"""Makes the filter object that says the same as a simple filter, for groups of filters. What comes in: `age`, `ge` and
+`18`. What goes out: `{"name": "age", "op": "ge", "val": 18}`.
+
+A value that does not fit its type stays a text, and the server says what it must be. It must not know: HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from querybuild.declarations.arrays import split_list
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.operators import OperatorRow, find_operator
+from querybuild.declarations.resource import Attribute, Resource
+from querybuild.declarations.types import JSON, JSONB, ColumnType
+from querybuild.filters import COUNT
+
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+
+
+def condition(resource: Resource, catalog: Catalog, keys: Sequence[str], text: str) -> dict[str, Any]:
+    """Return the filter object of `filter[key][key]=text`. Its val is for msgspec."""
+    name, *rest = keys
+    if rest[:1] == [COUNT]:
+        operator = rest[1] if len(rest) > 1 else "eq"
+        return {"name": name, "op": COUNT, "val": {"op": operator, "val": _number(text)}}
+    operator = rest[0] if rest else "eq"
+    attribute = _attribute(resource, catalog, name)
+    return {"name": name, "op": operator, "val": text if attribute is None else _value(attribute, operator, text)}
+
+
+def _attribute(resource: Resource, catalog: Catalog, path: str) -> Attribute | None:
+    """Return the attribute of a path, None if the principal may not filter by it."""
+    *names, last = path.split(".")
+    for name in names:
+        relationship = resource.relationship(name)
+        if relationship is None or not relationship.filterable:
+            return None
+        resource = catalog.target(relationship)
+    found = catalog.id_of(resource) if last == "id" else resource.attribute(last)
+    return found if found is not None and found.is_filterable else None
+
+
+def _value(attribute: Attribute, operator: str, text: str) -> Any:
+    row = find_operator(attribute, operator)
+    if not isinstance(row, OperatorRow):
+        return _json(text)
+    if row.on_null is not None and text == "null":
+        return None
+    value_type = row.value_type_of(attribute)
+    if row.arity == "one":
+        return _item(row, value_type, text)
+    return [_item(row, value_type, item) for item in split_list(text)]
+
+
+def _item(row: OperatorRow, value_type: ColumnType, text: str) -> Any:
+    if row.is_text:
+        return text
+    if value_type in (JSON, JSONB) or value_type.element is not None or value_type.fields:
+        return _json(text)
+    if value_type.family == "bool":
+        return {"true": True, "false": False}.get(text, text)
+    return _number(text) if value_type.family == "number" else text
+
+
+def _number(text: str) -> Any:
+    # The digits are kept as they are.
+    return msgspec.Raw(text.encode()) if _NUMBER.fullmatch(text) else text
+
+
+def _json(text: str) -> Any:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return msgspec.Raw(text.encode())
