@@ -65,6 +65,7 @@ def test_lists(target: Target, data: DataObject) -> None:
     path = resource.path.encode()
     check(target, Request("GET", path + b"?" + query + answer, (BROWSER,)))
     check(target, Request("GET", b"/-/pages/facets" + path + b"?" + query, (BROWSER,)))
+    check(target, Request("GET", b"/-/pages/explain?url=" + quote(path + b"?" + query).encode(), (BROWSER,)))
 
 
 @given(data=st.data())
@@ -83,7 +84,7 @@ def test_forms(target: Target, data: DataObject) -> None:
     action = data.draw(st.sampled_from(actions))
     known = [f"{mark}{one.name}" for one in resource.attributes for mark in ("a:", "s:", "n:", "z:")]
     known += [f"{mark}{one.name}" for one in resource.relationships for mark in ("r:", "t:", "q:")]
-    names = st.sampled_from([*known, "version", "find", "owner", "id", "add", "remove", "text", "check"])
+    names = st.sampled_from([*known, "version", "find", "owner", "id", "add", "remove", "text", "check", "key"])
     fields = data.draw(st.dictionaries(names, TEXTS, max_size=8))
     path = f"/-/pages/{action}".encode()
     check(target, Request("GET", path, (BROWSER,)))
@@ -93,13 +94,16 @@ def test_forms(target: Target, data: DataObject) -> None:
 @given(data=st.data())
 def test_choices_of_lists(target: Target, data: DataObject) -> None:
     resource = any_resource(target, data)
-    fields = data.draw(
-        st.dictionaries(
-            st.sampled_from(["at", "field", "operator", "value", "choose", "column", "include", "search"]), TEXTS
-        )
-    )
-    fields.setdefault("at", resource.path)
-    check(target, Request("GET", f"/-/pages/go?{urlencode(fields, errors='replace')}".encode(), (BROWSER,)))
+    names = ["at", "field", "operator", "value", "choose", "column", "include", "search"]
+    fields = data.draw(st.dictionaries(st.sampled_from(names), TEXTS))
+    fields["join"] = data.draw(st.sampled_from(["", "or"]))
+    fields.setdefault("at", f"{resource.path}?{data.draw(queries(target.catalog, resource)).decode('latin-1')}")
+    if known := [one.name for one in resource.attributes]:
+        fields.setdefault("field", data.draw(st.sampled_from(known)))
+    sent = f"/-/pages/go?{urlencode(fields, errors='replace')}".encode()
+    answer = check(target, Request("GET", sent, (BROWSER,)))
+    if answer.status == 303:
+        check(target, Request("GET", answer.headers["location"].encode(), (BROWSER,)))
 
 
 @given(data=st.data())
