@@ -221,14 +221,20 @@ def _lines(text: str) -> str:
 
 
 def document_of(
-    resource: Resource, fields: list[FormField], links: list[LinkField], row_id: str | None, errors: list[ApiError]
+    resource: Resource,
+    fields: list[FormField],
+    links: list[LinkField],
+    row_id: str | None,
+    errors: list[ApiError],
+    *,
+    on_create: bool,
 ) -> bytes:
-    """Return the document that a program would send for a form. row_id: None for a create, whose id the server or the
-    client chooses. Appends InvalidDocument to errors."""
+    """Return the document that a program would send for a form. row_id: None if the server chooses the id. Appends
+    InvalidDocument to errors."""
     attributes: dict[str, Any] = {}
     for field in fields:
         one = resource.attribute(field.name)
-        if one is None or field.kind == "read-only" or not _is_changed(field, on_create=row_id is None):
+        if one is None or field.kind == "read-only" or not _is_changed(field, on_create=on_create):
             continue
         attributes[field.name] = None if _is_null(field, one) else _json_value(one, field.text, errors)
     relationships = {

@@ -168,11 +168,8 @@ class CreateFormHandler(ResourceForm):
 
     def _parse(self, errors: list[ApiError]) -> Change | None:
         fields, links = self.sent_fields()
-        document = forms.document_of(self.resource, fields, links, None, errors)
-        if client_id := self._sent.get("id", "").strip():
-            found = json.loads(document)
-            found["data"]["id"] = client_id
-            document = msgspec.json.encode(found)
+        client_id = self._sent.get("id", "").strip() or None
+        document = forms.document_of(self.resource, fields, links, client_id, errors, on_create=True)
         asked = self.asked("create")
         if owner := self._owner():
             asked = msgspec.structs.replace(asked, owner=owner)
@@ -253,7 +250,7 @@ class EditFormHandler(ResourceForm):
         assert self.route is not None
         self.path_id(self.resource)
         fields, links = self.sent_fields()
-        document = forms.document_of(self.resource, fields, links, self.route.id, errors)
+        document = forms.document_of(self.resource, fields, links, self.route.id, errors, on_create=False)
         version = self._sent.get(forms.VERSION, "")
         match = VersionMatch(frozenset({version})) if version else None
         asked = msgspec.structs.replace(self.asked("update", self.route.id), match=match)

@@ -388,6 +388,14 @@ NOTES = """
 """
 
 
+async def test_the_id_of_a_client_leaves_the_digits_of_numbers(inspected: Inspected) -> None:
+    api = await inspected("CREATE TABLE t (id text PRIMARY KEY, n numeric, b bigint)")
+    answer = await create(api, "/t", id="x", a_n="0.12345678901234567890123", a_b="9007199254740993")
+    assert (answer.status, answer.headers["Location"]) == (303, "/t/x")
+    [row] = await api.sql("SELECT n::text, b FROM t")
+    assert tuple(row) == ("0.12345678901234567890123", 9007199254740993)
+
+
 async def test_an_import_updates_what_is_there(inspected: Inspected) -> None:
     api = await inspected(
         "CREATE TABLE t (id serial PRIMARY KEY, a text UNIQUE, b text, c int, UNIQUE (b, c));"
