@@ -389,6 +389,13 @@ BYTEA = _from_string(
 )
 JSON = _json("json")
 JSONB = _json("jsonb")
+
+
+def is_structure(column_type: ColumnType) -> bool:
+    """Return whether the values are JSON, arrays or objects."""
+    return column_type in (JSON, JSONB) or column_type.element is not None or bool(column_type.fields)
+
+
 OPAQUE = ColumnType(
     name="read-only text",
     family="opaque",

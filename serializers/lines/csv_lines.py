@@ -11,19 +11,16 @@ from operator import itemgetter
 from typing import Any
 
 from querybuild.declarations.resource import Attribute
-from querybuild.declarations.types import JSON, JSONB
+from querybuild.declarations.types import is_structure
 from querybuild.planning.plan import Branch, ReadPlan
 from querybuild.planning.rows import Row, key_position
 from serializers.compound import Level, has_text_ids
-from serializers.lines.texts import as_texts, encode_lines, without_formulas
+from serializers.lines.texts import NEVER_FORMULAS, as_texts, encode_lines, without_formulas
 from serializers.objects import Meta
 from serializers.representation import Representation, Style
 from serializers.resource_objects import value_positions
 
 MEDIA_TYPE = "text/csv"
-
-_NEVER_FORMULAS = frozenset({"number", "date", "time", "interval", "bool", "uuid"})
-"""The families of types whose values are no texts."""
 
 _Convert = Callable[[Sequence[Any], Level], Sequence[Any]]
 """Returns the fields of a column. What comes in: its values, and the level that has them."""
@@ -48,7 +45,7 @@ class CsvEncoder:
                 attribute = attributes[name]
                 names.append(name)
                 positions.append(known[attribute])
-                is_text = attribute.type.family not in _NEVER_FORMULAS or attribute.compute is not None
+                is_text = attribute.type.family not in NEVER_FORMULAS or attribute.compute is not None
                 convert = _conversion(attribute)
             else:
                 which, branch = branches[name]
@@ -97,8 +94,7 @@ def _head_field(name: str) -> str:
 def _conversion(attribute: Attribute) -> _Convert | None:
     """Return how the values of an attribute become fields, None if they are already."""
     shown, column_type = attribute.type.shown, attribute.type
-    is_structure = column_type.element is not None or bool(column_type.fields) or column_type in (JSON, JSONB)
-    if is_structure or column_type.family == "bytea" or attribute.compute is not None:
+    if is_structure(column_type) or column_type.family == "bytea" or attribute.compute is not None:
         if shown is None:
             return lambda values, _: as_texts(values)
         return lambda values, _: as_texts(list(map(shown, values)))

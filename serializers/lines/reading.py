@@ -16,12 +16,12 @@ import msgspec
 
 from querybuild.declarations.json_texts import JsonFault, load_json
 from querybuild.declarations.resource import Attribute, Resource, ToOne
-from querybuild.declarations.types import JSON, JSONB
+from querybuild.declarations.types import is_structure
 from querybuild.errors import ApiError, Errors, Several, listed, nearest, quoted
 from querybuild.query import Change, Identifier, LinkageChange
 from serializers.decode import Decoder
 from serializers.errors import InvalidDocument, MalformedLines
-from serializers.lines.texts import FORMULA
+from serializers.lines.texts import NEVER_FORMULAS, begins_formula
 from serializers.operations.requests import UniformAdds
 from serializers.pointers import attribute_pointer, relationship_pointer, tokens
 
@@ -32,10 +32,8 @@ MAX_FAULTS = 100
 """How many faults are reported."""
 
 _FIELD = re.compile(r'(?:"((?:[^"]|"")*)"|([^",]*))(,|\Z)', re.DOTALL)
-_MARKED = re.compile(f"''*[{re.escape(FORMULA)}]").match
 _WHOLE = re.compile(r"-?[0-9]{1,40}").fullmatch
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?").fullmatch
-_NEVER_FORMULAS = frozenset({"number", "date", "time", "interval", "bool", "uuid"})
 
 Fields = Sequence[str | None]
 
@@ -178,13 +176,13 @@ class _Head:
 def _reader(one: Attribute, *, is_safe: bool) -> Callable[[str], Any]:
     """Return the function that makes the JSON value of a field. What is no value of the type stays a text, and the
     server says what it must be."""
-    if one.type in (JSON, JSONB) or one.type.element is not None or one.type.fields:
+    if is_structure(one.type):
         return lambda text: load_json(text, 100)
     if one.type.family == "bool":
         return lambda text: {"true": True, "t": True, "false": False, "f": False}.get(text, text)
     if one.type.family == "number" and one.type.name != "numeric":
         return _number
-    return _unmarked if is_safe and one.type.family not in _NEVER_FORMULAS else str
+    return _unmarked if is_safe and one.type.family not in NEVER_FORMULAS else str
 
 
 def _number(text: str) -> Any:
@@ -194,7 +192,7 @@ def _number(text: str) -> Any:
 
 
 def _unmarked(text: str) -> str:
-    return text[1:] if text.startswith("'") and _MARKED(text) else text
+    return text[1:] if text.startswith("'") and begins_formula(text) else text
 
 
 class _CsvBatch:

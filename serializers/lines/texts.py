@@ -18,7 +18,10 @@ import msgspec
 FORMULA = "=+-@\t\r\uff1d\uff0b\uff0d\uff20"
 """The characters with which a program for spreadsheets begins a formula, and their full-width forms."""
 
-_BEGINS_FORMULA = re.compile(f"'*[{re.escape(FORMULA)}]").match
+NEVER_FORMULAS = frozenset({"number", "date", "time", "interval", "bool", "uuid"})
+"""The families of types whose values are no texts."""
+
+begins_formula = re.compile(f"'*[{re.escape(FORMULA)}]").match
 # The first byte of a text that may be one: JSON escapes a tab, and the full-width forms begin with EF.
 _MAY_BEGIN_FORMULA = re.compile(rb",\"[=+\-@'\\\xef]").search
 
@@ -85,4 +88,4 @@ def _text(value: Any) -> str:
 def without_formulas(values: Sequence[Any]) -> list[Any]:
     """Return texts with a `'` before each that a program would take for a formula, and before each that has such a mark
     already."""
-    return [f"'{value}" if value is not None and _BEGINS_FORMULA(value) else value for value in values]
+    return [f"'{value}" if value is not None and begins_formula(value) else value for value in values]

@@ -17,7 +17,7 @@ import msgspec
 
 from querybuild.declarations.json_texts import JsonFault, load_json
 from querybuild.declarations.resource import Attribute, Resource, ToOne
-from querybuild.declarations.types import JSON, JSONB
+from querybuild.declarations.types import is_structure
 from querybuild.errors import ApiError
 from serializers.errors import InvalidDocument
 from serializers.pointers import attribute_pointer
@@ -120,7 +120,7 @@ def _kind(one: Attribute) -> str:
     if one.type.family == "number":
         return "number"
     is_long = one.type.is_text and (one.max_length is None or one.max_length > LONG_LIMIT)
-    return "long" if is_long or is_structure(one) else "text"
+    return "long" if is_long or is_structure(one.type) else "text"
 
 
 def _choices(one: Attribute) -> tuple[str, ...]:
@@ -128,14 +128,9 @@ def _choices(one: Attribute) -> tuple[str, ...]:
     return (*([""] if one.nullable or not one.required else []), *known) if known else ()
 
 
-def is_structure(one: Attribute) -> bool:
-    """Return whether the values are arrays or objects, which people type as JSON."""
-    return one.type in (JSON, JSONB) or one.type.element is not None or bool(one.type.fields)
-
-
 def _constraint(one: Attribute) -> str:
     parts = []
-    if is_structure(one):
+    if is_structure(one.type):
         parts.append("JSON.")
     if one.max_length is not None and one.type.is_text:
         parts.append(f"At most {one.max_length} characters.")
@@ -268,7 +263,7 @@ def _is_null(field: FormField, one: Attribute) -> bool:
 def _json_value(one: Attribute, text: str, errors: list[ApiError]) -> Any:
     """Return the JSON of a typed text. What is no value of the type stays a text, and the server says what it must
     be."""
-    if is_structure(one):
+    if is_structure(one.type):
         try:
             load_json(text, 100)
         except (JsonFault, RecursionError) as error:

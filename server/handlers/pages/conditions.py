@@ -17,7 +17,7 @@ from querybuild.declarations.arrays import split_list
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.operators import OperatorRow, find_operator
 from querybuild.declarations.resource import Attribute, Resource
-from querybuild.declarations.types import JSON, JSONB, ColumnType
+from querybuild.declarations.types import ColumnType, is_structure
 from querybuild.filters import COUNT
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -61,7 +61,7 @@ def _value(attribute: Attribute, operator: str, text: str) -> Any:
 def _item(row: OperatorRow, value_type: ColumnType, text: str) -> Any:
     if row.is_text:
         return text
-    if value_type in (JSON, JSONB) or value_type.element is not None or value_type.fields:
+    if is_structure(value_type):
         return _json(text)
     if value_type.family == "bool":
         return {"true": True, "false": False}.get(text, text)

@@ -13,10 +13,10 @@ import msgspec
 
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Resource
-from querybuild.parse import ANSWER_AS, split_pairs
+from querybuild.parse import split_pairs
 from querybuild.planning.context import refused_action
 from querybuild.query import CAPPED_TOTAL
-from serializers.links import Pairs, quote_segment, resource_path, with_query
+from serializers.links import quote_segment, resource_path, with_query
 from serializers.objects import Meta
 from serializers.pages.queries import ListQuery
 from serializers.pages.rendering import Crumb, Frame, render
@@ -51,9 +51,9 @@ class Asked(msgspec.Struct, frozen=True, eq=False):
     may_explain: bool
 
     @property
-    def pairs(self) -> Pairs:
+    def query(self) -> ListQuery:
         """The parameters."""
-        return split_pairs(self.request.query, [])
+        return ListQuery(self.path, split_pairs(self.request.query, []))
 
     @property
     def resource(self) -> Resource:
@@ -80,8 +80,7 @@ def list_page(
     asked: Asked, view: PageView, prepared: PreparedRead, result: ReadResult, links: dict[str, str], meta: Meta
 ) -> bytes:
     """Return the page of a list. links: to other pages."""
-    pairs, resource = asked.pairs, asked.resource
-    query = ListQuery(asked.path, pairs)
+    resource, query = asked.resource, asked.query
     plan = prepared.plan
     is_grouped = plan.data == "groups"
     if is_grouped:
@@ -94,7 +93,7 @@ def list_page(
             _head(query, one.name, one.sort if is_sorted else "", is_number=one.is_number) for one in view.columns
         ]
     shown = frozenset([one.name for one in view.columns])
-    at = with_query(asked.route.path, "&".join(asked.request.query.split("&")))
+    at = with_query(asked.route.path, asked.request.query)
     is_import = asked.route.shape is Shape.COLLECTION and _may(asked, resource, "create")
     tools = tools_of(resource, asked.catalog, query, asked.base_url, shown, at)
     count = len(result.rows[0])
@@ -122,20 +121,20 @@ def list_page(
             if size <= asked.engine.limits.max_page_size
         ],
         hidden_columns=0 if is_grouped else len([one for one in tools.columns if not one.is_on]),
-        learn=_learn(asked, query.as_form("json")),
+        learn=_learn(asked, query),
     )
 
 
 def resource_page(asked: Asked, view: PageView, rows: Sequence[Sequence[Any]]) -> bytes:
     """Return the page of one resource, or of none: a to-one that is empty."""
-    query = ListQuery(asked.path, asked.pairs)
+    query = asked.query
     if not rows[0]:
         return render(
             "value.html",
             frame(asked, title_of_route(asked), query.as_form("json")),
             heading=title_of_route(asked),
             value="null: there is no related resource.",
-            learn=_learn(asked, query.as_form("json")),
+            learn=_learn(asked, query),
         )
     row = rows[0][0]
     heading = view.heading(row)
@@ -157,19 +156,19 @@ def resource_page(asked: Asked, view: PageView, rows: Sequence[Sequence[Any]]) -
         delete_url=_form_url(asked, "delete", path) if _may(asked, asked.resource, "delete") and is_named else "",
         link_urls=links if is_named else {},
         new_urls=new if is_named else {},
-        learn=_learn(asked, query.as_form("json")),
+        learn=_learn(asked, query),
     )
 
 
 def value_page(asked: Asked, value: str | None) -> bytes:
     """Return the page of the value of a function. value: JSON."""
-    query = ListQuery(asked.path, asked.pairs)
+    query = asked.query
     return render(
         "value.html",
         frame(asked, title_of_route(asked), query.as_form("json")),
         heading=title_of_route(asked),
         value="null" if value is None else json.dumps(json.loads(value), indent=2, ensure_ascii=False),
-        learn=_learn(asked, query.as_form("json")),
+        learn=_learn(asked, query),
     )
 
 
@@ -202,9 +201,9 @@ def _crumbs(asked: Asked, crumb: str) -> list[Crumb]:
     return [*found, Crumb(route.id, own if "detail" in owner.methods else ""), Crumb(route.relationship.name)]
 
 
-def _learn(asked: Asked, json_url: str) -> Learn:
-    base = "" if urlsplit(json_url).netloc else own_origin(asked.request)
-    path = ListQuery(asked.path, asked.pairs).url(without=frozenset({ANSWER_AS}))
+def _learn(asked: Asked, query: ListQuery) -> Learn:
+    path = query.url(without=frozenset())
+    base = "" if urlsplit(path).netloc else own_origin(asked.request)
     url, explain_url = base + path, ""
     if asked.may_explain and asked.route.function is None:
         explain_url = f"{asked.base_url}{Shape.PAGES_EXPLAIN}?url={quote_segment(path)}"

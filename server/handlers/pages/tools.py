@@ -64,7 +64,6 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     search: str
     fields: Markup
     operators: Markup
-    is_filtering: bool
     columns: list[Choice]
     includes: list[Choice]
     csv: str
@@ -86,7 +85,6 @@ def tools_of(
         search=query.value("searchText") or "",
         fields=fields,
         operators=operators,
-        is_filtering=False,
         columns=[Choice(name, name in shown) for name in columns],
         includes=[
             Choice(one.name, one.name in included)
