@@ -17,7 +17,7 @@ import msgspec
 
 from querybuild.declarations.json_texts import JsonFault, load_json
 from querybuild.declarations.resource import Attribute, Resource, ToOne
-from querybuild.declarations.types import is_structure
+from querybuild.declarations.types import ColumnType, is_structure
 from querybuild.errors import ApiError
 from serializers.errors import InvalidDocument
 from serializers.pointers import attribute_pointer
@@ -270,9 +270,15 @@ def _json_value(one: Attribute, text: str, errors: list[ApiError]) -> Any:
             errors.append(InvalidDocument(f"It must be JSON: {error}.", pointer=attribute_pointer("/data", one.name)))
             return None
         return msgspec.Raw(text.encode())
-    if one.type.family == "bool" and text in ("true", "false"):
+    return scalar(one.type, text)
+
+
+def scalar(column_type: ColumnType, text: str) -> Any:
+    """Return the JSON value of a typed text, if the type has no structure. The digits of a number are kept as they
+    are. What is no value of the type stays a text."""
+    if column_type.family == "bool" and text in ("true", "false"):
         return text == "true"
-    if one.type.family == "number" and _NUMBER.fullmatch(text.strip()):
+    if column_type.family == "number" and _NUMBER.fullmatch(text.strip()):
         return msgspec.Raw(text.strip().encode())
     return text
 

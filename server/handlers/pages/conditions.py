@@ -6,8 +6,6 @@ A value that does not fit its type stays a text, and the server says what it mus
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,12 +13,14 @@ import msgspec
 
 from querybuild.declarations.arrays import split_list
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.json_texts import JsonFault, load_json
 from querybuild.declarations.operators import OperatorRow, find_operator
 from querybuild.declarations.resource import Attribute, Resource
-from querybuild.declarations.types import ColumnType, is_structure
+from querybuild.declarations.types import INT, ColumnType, is_structure
 from querybuild.filters import COUNT
+from serializers.pages.forms import scalar
 
-_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+MAX_JSON_DEPTH = 100
 
 
 def condition(resource: Resource, catalog: Catalog, keys: Sequence[str], text: str) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def condition(resource: Resource, catalog: Catalog, keys: Sequence[str], text: s
     name, *rest = keys
     if rest[:1] == [COUNT]:
         operator = rest[1] if len(rest) > 1 else "eq"
-        return {"name": name, "op": COUNT, "val": {"op": operator, "val": _number(text)}}
+        return {"name": name, "op": COUNT, "val": {"op": operator, "val": scalar(INT, text)}}
     operator = rest[0] if rest else "eq"
     attribute = _attribute(resource, catalog, name)
     return {"name": name, "op": operator, "val": text if attribute is None else _value(attribute, operator, text)}
@@ -63,19 +63,12 @@ def _item(row: OperatorRow, value_type: ColumnType, text: str) -> Any:
         return text
     if is_structure(value_type):
         return _json(text)
-    if value_type.family == "bool":
-        return {"true": True, "false": False}.get(text, text)
-    return _number(text) if value_type.family == "number" else text
-
-
-def _number(text: str) -> Any:
-    # The digits are kept as they are.
-    return msgspec.Raw(text.encode()) if _NUMBER.fullmatch(text) else text
+    return scalar(value_type, text)
 
 
 def _json(text: str) -> Any:
     try:
-        json.loads(text)
-    except (ValueError, RecursionError):
+        load_json(text, MAX_JSON_DEPTH)
+    except (JsonFault, RecursionError):
         return text
     return msgspec.Raw(text.encode())
