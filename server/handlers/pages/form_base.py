@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
 from querybuild.declarations.resource import Resource
-from querybuild.errors import resource_not_found
+from querybuild.errors import ApiError, release_frames, resource_not_found
 from querybuild.planning.reads.labels import label_of
 from querybuild.planning.rows import Row
 from serializers.links import quote_segment, resource_path
@@ -17,7 +18,7 @@ from serializers.pages.rendering import Crumb, Frame
 from serializers.pages.values import label_text
 from serializers.pages.view import title_of
 from serializers.resource_objects import value_positions
-from server.errors import ForeignOrigin, RequestFault
+from server.errors import ForeignOrigin, RequestFault, answer
 from server.execution.arguments import arguments_of
 from server.execution.execute import ReadResult, execute_read
 from server.execution.writes.reply import Reply
@@ -90,6 +91,16 @@ class FormHandler(WritingHandler):
     def list_path(self) -> str:
         """Return the URL of the list of the resource, or of the start page if it has none."""
         return self.base_url + (self.resource.path if "list" in self.resource.methods else "/")
+
+    def refusal(self, error: ApiError) -> tuple[list[dict[str, Any]], int]:
+        """Record that a write was refused, and set the headers of the answer. Returns the error objects and the
+        status."""
+        self.record_failure(error)
+        made = answer(error, self.request_id)
+        release_frames(error)
+        for name, value in made.headers:
+            self.set_header(name, value)
+        return json.loads(made.body)["errors"], made.status
 
     def go(self, url: str) -> Reply:
         """Return the answer that leads to a page."""

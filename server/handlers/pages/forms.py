@@ -5,7 +5,6 @@ What comes in: a form. What goes out: the page of what was written, or the form 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -13,7 +12,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from querybuild.errors import ApiError, release_frames
+from querybuild.errors import ApiError
 from querybuild.planning.context import check_action, check_method
 from querybuild.planning.reads.labels import label_of
 from querybuild.planning.rows import Row
@@ -26,7 +25,7 @@ from serializers.pages.forms import FormField, LinkField
 from serializers.pages.rendering import Crumb, render
 from serializers.pointers import tokens
 from serializers.resource_objects import value_positions
-from server.errors import PreconditionFailed, RequestFault, answer
+from server.errors import PreconditionFailed, RequestFault
 from server.execution.execute import ReadResult
 from server.execution.versions import shown_version
 from server.execution.writes.reply import Reply
@@ -79,13 +78,12 @@ class ResourceForm(FormHandler):
         raise NotImplementedError
 
     async def _show_again(self, error: ApiError) -> None:
-        self.record_failure(error)
-        made = answer(error, self.request_id)
+        refused, status = self.refusal(error)
         fields, links = self.sent_fields()
         by_name: dict[str, FormField | LinkField] = {one.name: one for one in fields}
         by_name |= {one.name: one for one in links}
         others = []
-        for one in json.loads(made.body)["errors"]:
+        for one in refused:
             names = tokens(one.get("source", {}).get("pointer", ""))
             field = by_name.get(names[2]) if len(names) > 2 else None
             if field is None:
@@ -95,10 +93,7 @@ class ResourceForm(FormHandler):
         version = None
         if isinstance(error, PreconditionFailed):
             fields, version = await self._with_current(fields)
-        release_frames(error)
-        for name, value in made.headers:
-            self.set_header(name, value)
-        self.show(fields, links, others, made.status, version)
+        self.show(fields, links, others, status, version)
 
     async def _with_current(self, fields: list[FormField]) -> tuple[list[FormField], str | None]:
         """Return the fields with what they are now, and the version that the row has now."""

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Sequence
 from functools import partial
 
 import msgspec
 
-from querybuild.errors import ApiError, release_frames
+from querybuild.errors import ApiError
 from querybuild.parse import ON_CONFLICT, parse_on_conflict
 from querybuild.planning.context import check_action, check_method, refused_action
 from querybuild.planning.writes.conflicts import conflict_keys
 from serializers.lines.reading import csv_batches
 from serializers.pages.rendering import Crumb, render
-from server.errors import answer
 from server.execution.writes.imports import Import, Records
 from server.execution.writes.reply import Reply
 from server.handlers.pages.answering import finish_page
@@ -41,10 +39,8 @@ class ImportFormHandler(FormHandler):
         try:
             await self.answer_write(self._parse, self._plan, self._run, lambda *_: self.go(self.list_path()))
         except ApiError as error:
-            self.record_failure(error)
-            made = answer(error, self.request_id)
-            release_frames(error)
-            self._show([one["detail"] for one in json.loads(made.body)["errors"]], made.status)
+            refused, status = self.refusal(error)
+            self._show([one["detail"] for one in refused], status)
 
     def _parse(self, errors: list[ApiError]) -> Records:
         """Return what reads the lines."""

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from querybuild.errors import ApiError, release_frames
+from querybuild.errors import ApiError
 from querybuild.planning.context import check_action, check_method
 from querybuild.query import Change, Identifier, LinkageChange, LinkMode
 from querybuild.query import Match as VersionMatch
 from serializers.pages import forms
 from serializers.pages.forms import Match
 from serializers.pages.rendering import Crumb, render
-from server.errors import ErrorAnswer, PreconditionFailed, answer
+from server.errors import PreconditionFailed
 from server.execution.versions import shown_version
 from server.execution.writes.answers import Nothing
 from server.handlers.auditing import Target
@@ -111,10 +110,8 @@ class LinksFormHandler(FormHandler):
             plan = partial(self.plan_write, self.resource)
             await self.answer_write(parse, plan, self._write_link, lambda *_: self.go(self._own_form()))
         except ApiError as error:
-            self.record_failure(error)
-            made: ErrorAnswer = answer(error, self.request_id)
-            release_frames(error)
-            await self._show("", [], [one["detail"] for one in json.loads(made.body)["errors"]], made.status)
+            refused, status = self.refusal(error)
+            await self._show("", [], [one["detail"] for one in refused], status)
 
     def _own_form(self) -> str:
         assert self.route is not None
