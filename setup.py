@@ -55,6 +55,7 @@ setup(
         "httptools>=0.7,<0.10",
         "xxhash>=3.5,<5",
         "pyjwt[crypto]>=2.15.1,<3",
+        "cryptography>=44",
         # The page of /-/docs names these files by their digests.
         "swagger-ui-bundle-v2==5.31.0",
         "pluralizer>=2,<3",

@@ -73,6 +73,7 @@ class Engine:
             has_openapi=settings.openapi,
             has_docs=settings.docs_page,
             has_pages=settings.pages,
+            has_sign_in=settings.has_sign_in,
         )
         self.base_url = settings.path_prefix if settings.public_url is None else settings.public_url
         limits = msgspec.convert(settings, Limits, from_attributes=True)

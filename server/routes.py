@@ -53,6 +53,9 @@ class Shape(StrEnum):
     PAGES_GO = "/-/pages/go"
     PAGES_BYTES = "/-/pages/bytes/{collection}/{id}/{attribute}"
     PAGES_CHOOSE = "/-/pages/choose"
+    PAGES_SIGN_IN = "/-/pages/sign-in"
+    PAGES_CALLBACK = "/-/pages/callback"
+    PAGES_SIGN_OUT = "/-/pages/sign-out"
     PAGES_EXPLAIN = "/-/pages/explain"
     PAGES_FACETS = "/-/pages/facets/{collection}"
     FORM_NEW = "/-/pages/new/{collection}"
@@ -118,6 +121,9 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
     Shape.PAGES_GO: (Method("GET", answers=(ANY,)),),
     Shape.PAGES_BYTES: (Method("GET", answers=(ANY,), needs="detail"),),
     Shape.PAGES_CHOOSE: (Method("POST", body=FORM, answers=(HTML,)),),
+    Shape.PAGES_SIGN_IN: (Method("GET", answers=(HTML,)),),
+    Shape.PAGES_CALLBACK: (Method("GET", answers=(HTML,)),),
+    Shape.PAGES_SIGN_OUT: (Method("POST", body=FORM, answers=(HTML,)),),
     Shape.PAGES_EXPLAIN: (Method("GET", answers=(HTML,)),),
     Shape.PAGES_FACETS: (Method("GET", answers=(HTML,), needs="list"),),
     Shape.FORM_NEW: (
@@ -272,10 +278,11 @@ def fixed_paths(
     has_openapi: bool = True,
     has_docs: bool = True,
     has_pages: bool = True,
+    has_sign_in: bool = False,
 ) -> dict[str, Shape]:
     """Return the paths that do not depend on declarations. operations_path: "" disables atomic operations. has_admin:
     whether this port answers health and metrics. has_docs: whether there is a docs page, which needs has_openapi.
-    has_pages: whether there are pages for people."""
+    has_pages: whether there are pages for people. has_sign_in: whether people can sign in there."""
     fixed = {str(Shape.ROOT): Shape.ROOT} | (ADMIN if has_admin else {})
     if has_openapi:
         fixed[str(Shape.OPENAPI)] = Shape.OPENAPI
@@ -285,6 +292,8 @@ def fixed_paths(
         fixed |= {f"/-/pages/{name}": Shape.PAGES_FILE for name in PAGES_FILES} | {
             str(one): one for one in (Shape.PAGES_GO, Shape.PAGES_CHOOSE, Shape.PAGES_EXPLAIN)
         }
+    if has_pages and has_sign_in:
+        fixed |= {str(one): one for one in (Shape.PAGES_SIGN_IN, Shape.PAGES_CALLBACK, Shape.PAGES_SIGN_OUT)}
     return fixed | ({operations_path: Shape.OPERATIONS} if operations_path else {})
 
 

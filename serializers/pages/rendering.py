@@ -42,8 +42,10 @@ class Crumb(msgspec.Struct, frozen=True):
 
 class Frame(msgspec.Struct, frozen=True):
     """What every page has around its content. base_url: what links begin with. title: of the window. json_url: of the
-    same in JSON, empty if there is nothing. docs_url: of the description of the API, empty without one. who: who is
-    signed in, empty without a sign-in. choices: whom a person may choose to be, to try rules."""
+    same in JSON, empty if there is nothing. docs_url: of the description of the API, empty without one. who: the name
+    of who is known, empty for others. sign_in_url, sign_out_url: where to sign in or out, empty if that is not
+    possible. is_signed_out: whether somebody has sent a form who is not signed in any more. choices: whom a person may
+    choose to be, to try rules; chosen: one of these, or empty."""
 
     base_url: str
     title: str
@@ -51,7 +53,11 @@ class Frame(msgspec.Struct, frozen=True):
     json_url: str = ""
     docs_url: str = ""
     who: str = ""
+    sign_in_url: str = ""
+    sign_out_url: str = ""
+    is_signed_out: bool = False
     choices: tuple[str, ...] = ()
+    chosen: str = ""
 
 
 def render(template: str, frame: Frame, **values: Any) -> bytes:

@@ -18,6 +18,7 @@ from server.http.request import Request
 from server.settings import Settings
 
 if TYPE_CHECKING:
+    from server.authentication.signing_in.sessions import Sessions
     from server.authentication.tokens import Task, Tokens
 
 Found = Principal | Awaitable[Principal]
@@ -43,18 +44,21 @@ def check_files(settings: Settings) -> AuthFiles:
     files = read_files(settings)
     tokens = _tokens(settings, files)
     if tokens is not None:
+        _sessions(settings, files, tokens)
         tokens.close()
     return files
 
 
 class Authenticator:
     """Finds out who sends a request. There is one for each worker. custom: the function AUTHENTICATE, if there is
-    one. It is asked about every request without a bearer token, and about all if no tokens are configured. chosen:
-    whom a person may choose to be, to try rules."""
+    one. It is asked about every request without a bearer token or a session, and about all if no tokens are configured.
+    sessions: of people who sign in with a browser. chosen: whom a person may choose to be, to try rules."""
 
     def __init__(self, settings: Settings, files: AuthFiles | None = None, custom: Custom | None = None) -> None:
         """files: read already, or None to read them here. Raises StartError."""
-        self._tokens = _tokens(settings, read_files(settings) if files is None else files)
+        files = read_files(settings) if files is None else files
+        self._tokens = _tokens(settings, files)
+        self.sessions = None if self._tokens is None else _sessions(settings, files, self._tokens)
         self._custom = custom
         self.is_configured = has_authentication(settings, custom)
         self._has_warned = False
@@ -66,6 +70,11 @@ class Authenticator:
         return self._custom is not None
 
     @property
+    def reads_cookies(self) -> bool:
+        """Whether a cookie may say who sends a request."""
+        return self.sessions is not None or self.chosen is not None
+
+    @property
     def tasks(self) -> tuple[Task, ...]:
         """The work in the background."""
         return () if self._tokens is None else self._tokens.tasks
@@ -73,7 +82,8 @@ class Authenticator:
     @property
     def caches(self) -> dict[str, BoundedCache[Any]]:
         """The caches by their names."""
-        return {} if self._tokens is None else {"tokens": self._tokens.cache.entries}
+        found: dict[str, BoundedCache[Any]] = {} if self._tokens is None else {"tokens": self._tokens.cache.entries}
+        return found if self.sessions is None else found | {"sessions": self.sessions.opened}
 
     def authenticate(self, request: Request) -> Found:
         """Return the principal of a request, or an awaitable if it is not known at once. Raises ApiError,
@@ -89,9 +99,11 @@ class Authenticator:
         return ask_custom(self._custom, request)
 
     def _without_token(self, request: Request, *, has_credentials: bool) -> Found:
+        if self.sessions is not None and (found := self.sessions.found(request)) is not None:
+            return found
         if self._custom is not None:
             return ask_custom(self._custom, request)
-        if self.chosen is not None and not has_credentials:
+        if self.chosen is not None:
             return self.chosen.principal_of(request)
         if has_credentials and not self._has_warned:
             self._has_warned = True
@@ -145,3 +157,11 @@ def _tokens(settings: Settings, files: AuthFiles) -> Tokens | None:
     from server.authentication.tokens import Tokens
 
     return Tokens(settings, files)
+
+
+def _sessions(settings: Settings, files: AuthFiles, tokens: Tokens) -> Sessions | None:
+    if not settings.has_sign_in:
+        return None
+    from server.authentication.signing_in.sessions import Sessions
+
+    return Sessions(settings, files, tokens)

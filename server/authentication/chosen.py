@@ -6,7 +6,6 @@ The settings only allow it on loopback addresses, and without an issuer.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,14 +14,13 @@ import msgspec
 from querybuild.principal import ANONYMOUS, Principal
 from server.authentication.claims import ClaimsReader
 from server.authentication.files import read_file
+from server.authentication.signing_in import cookies
 from server.errors import InvalidToken
 from server.http.request import Request
 from server.settings import Settings, StartError
 
 COOKIE = "waterspout-principal"
 SETTING = "development_principals"
-
-_COOKIE = re.compile(rf"(?:^|;\s*){COOKIE}=([^;\s]*)")
 
 
 class ChosenPrincipals:
@@ -44,13 +42,11 @@ class ChosenPrincipals:
             self.by_name[name] = principal
 
     def principal_of(self, request: Request) -> Principal:
-        """Return whom the cookie names. It counts only for requests of the server's own pages, and for addresses that a
-        person opens."""
-        headers = request.headers
-        found = _COOKIE.search(headers.get("Cookie", ""))
-        if found is None or not request.server_connection.is_loopback:
+        """Return whom the cookie names."""
+        if not request.server_connection.is_loopback or not cookies.counts(request):
             return ANONYMOUS
-        is_opened = request.method in ("GET", "HEAD") and headers.get("Sec-Fetch-Mode") == "navigate"
-        if headers.get("Sec-Fetch-Site") != "same-origin" and not is_opened:
-            return ANONYMOUS
-        return self.by_name.get(unquote(found[1]), ANONYMOUS)
+        return self.by_name.get(unquote(cookies.read(request, COOKIE) or ""), ANONYMOUS)
+
+    def name_of(self, principal: Principal) -> str:
+        """Return the name of a principal, empty for any other."""
+        return next((name for name, one in self.by_name.items() if one is principal), "")

@@ -7,7 +7,11 @@ It must not know: what is in a document.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote_plus, urlencode
 
+import msgspec
 from tornado.httpclient import AsyncHTTPClient, HTTPError, HTTPRequest
 from tornado.simple_httpclient import HTTPStreamClosedError, HTTPTimeoutError
 
@@ -23,14 +27,18 @@ MAX_CLIENTS = 50
 
 JSON = "application/json"
 
+Credentials = tuple[str, bytes]
+"""The name and the secret of a client."""
+
 
 class FetchError(Exception):
     """The issuer did not answer, or not with what was asked for. The message is for the log. It contains no token and
-    no secret. status: of the answer, if there was one."""
+    no secret. status, body: of the answer, if there was one."""
 
-    def __init__(self, message: str, status: int | None = None) -> None:
+    def __init__(self, message: str, status: int | None = None, body: bytes = b"") -> None:
         super().__init__(message)
         self.status = status
+        self.body = body
 
 
 class Fetcher:
@@ -44,17 +52,25 @@ class Fetcher:
         """Return the document at a URL. Raises FetchError."""
         return await self._fetch(url, HTTPRequest(url, headers={"Accept": JSON}))
 
-    async def post(self, url: str, form: str, user: str, password: str) -> bytes:
-        """Send a form with the credentials of a client. Return the answer. Raises FetchError."""
+    async def post(self, url: str, form: Mapping[str, str], credentials: Credentials | None) -> bytes:
+        """Send a form. Return the answer. Raises FetchError."""
         headers = {"Accept": JSON, "Content-Type": "application/x-www-form-urlencoded"}
-        request = HTTPRequest(url, "POST", headers, form, auth_username=user, auth_password=password)
+        # RFC 6749, 2.3.1: both are form-encoded before they become Basic credentials.
+        user, password = (
+            (None, None) if credentials is None else (quote_plus(credentials[0]), quote_plus(credentials[1]))
+        )
+        request = HTTPRequest(url, "POST", headers, urlencode(form), auth_username=user, auth_password=password)
         return await self._fetch(url, request)
 
-    async def _fetch(self, url: str, request: HTTPRequest) -> bytes:
+    def check_url(self, url: str) -> None:
+        """Check that nobody on the way can read or change what is sent to a URL. Raises FetchError."""
         if not url.startswith("https://") and not (
             url.startswith("http://") and (self._allows_http or is_loopback(url))
         ):
             raise FetchError(f"{url[:200]} is not https")
+
+    async def _fetch(self, url: str, request: HTTPRequest) -> bytes:
+        self.check_url(url)
         request.follow_redirects = False
         request.decompress_response = False
         request.connect_timeout = request.request_timeout = FETCH_SECONDS
@@ -70,7 +86,8 @@ class Fetcher:
         except HTTPStreamClosedError:
             raise FetchError(f"{url} closed the connection, or its answer is over {MAX_BODY_BYTES} bytes") from None
         except HTTPError as error:
-            raise FetchError(f"{url} answered {error.code}{_place(error)}", error.code) from None
+            body = b"" if error.response is None else error.response.body or b""
+            raise FetchError(f"{url} answered {error.code}{_place(error)}", error.code, body) from None
         except Exception as error:
             # Broken TLS, HTTP or names: whatever it is, the issuer cannot be reached.
             raise FetchError(f"{url} cannot be reached: {type(error).__name__}: {str(error)[:200]}") from None
@@ -85,3 +102,11 @@ def _place(error: HTTPError) -> str:
     """Return where a redirect leads to."""
     place = None if error.response is None else error.response.headers.get("Location")
     return "" if place is None else f", which leads to {place[:200]}: redirects are not followed"
+
+
+def decode_object(body: bytes) -> dict[str, Any]:
+    """Return the members of an answer. Raises FetchError."""
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        raise FetchError("the answer is not a JSON object") from None

@@ -1,4 +1,4 @@
-"""Reads the files of authentication: the secret of tokens, a set of public keys, the secret of introspection.
+"""Reads the files of authentication: secrets and a set of public keys.
 
 The start reads them, so that a fault is found before a worker runs, and all workers have the same.
 """
@@ -9,17 +9,21 @@ from pathlib import Path
 
 import msgspec
 
+from server.authentication.signing_in.renewals import Renewals
 from server.settings import Settings, StartError
 
 MAX_FILE_BYTES = 256 * 1024
 
 
 class AuthFiles(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """The contents of the files, for those that are set."""
+    """The contents of the files, for those that are set. renewals: what workers share to renew sessions."""
 
     secret: bytes | None = None
     key_set: bytes | None = None
     client_secret: bytes | None = None
+    login_client_secret: bytes | None = None
+    session_secret: bytes | None = None
+    renewals: Renewals | None = None
 
     def __repr__(self) -> str:
         return "AuthFiles(...)"
@@ -32,6 +36,9 @@ def read_files(settings: Settings) -> AuthFiles:
         secret=read_file("auth_secret_file", settings.auth_secret_file),
         key_set=None if jwks is None or "://" in jwks else read_file("auth_jwks", Path(jwks).expanduser()),
         client_secret=read_file("auth_introspection_secret_file", settings.auth_introspection_secret_file),
+        login_client_secret=read_file("login_client_secret_file", settings.login_client_secret_file),
+        session_secret=read_file("session_secret_file", settings.session_secret_file),
+        renewals=Renewals() if settings.has_sign_in else None,
     )
 
 

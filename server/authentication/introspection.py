@@ -11,14 +11,11 @@ import time
 from collections import Counter
 from contextvars import Context
 from typing import Any
-from urllib.parse import quote_plus, urlencode
-
-import msgspec
 
 from querybuild.cache import BoundedCache
 from querybuild.principal import Principal
 from server.authentication.claims import ClaimsReader, Verified, check_kind, check_unbound
-from server.authentication.fetching import Fetcher, FetchError
+from server.authentication.fetching import Fetcher, FetchError, decode_object
 from server.authentication.files import AuthFiles
 from server.authentication.token_cache import ENTRY_BYTES, MAX_BYTES, MAX_ENTRIES, TokenCache
 from server.errors import AuthUnavailable, ExpiredToken, InvalidToken
@@ -43,9 +40,7 @@ class Introspector:
     def __init__(self, settings: Settings, files: AuthFiles, fetcher: Fetcher, cache: TokenCache) -> None:
         assert settings.auth_introspection_url is not None
         self._url = settings.auth_introspection_url
-        # RFC 6749, 2.3.1: both are form-encoded before they become Basic credentials.
-        self._user = quote_plus(settings.auth_introspection_client_id or "")
-        self._password = quote_plus(files.client_secret or b"")
+        self._credentials = settings.auth_introspection_client_id or "", files.client_secret or b""
         self._issuer = settings.auth_issuer
         self._audience = settings.auth_audience
         self._leeway_seconds = settings.auth_leeway_seconds
@@ -88,9 +83,9 @@ class Introspector:
             done.exception()
 
     async def _ask(self, token: str, digest: bytes) -> Verified:
-        form = urlencode({"token": token, "token_type_hint": "access_token"})
+        form = {"token": token, "token_type_hint": "access_token"}
         try:
-            answer = _decode(await self._fetcher.post(self._url, form, self._user, self._password))
+            answer = decode_object(await self._fetcher.post(self._url, form, self._credentials))
         except FetchError as error:
             self._log_change(False, str(error))
             raise AuthUnavailable("The issuer cannot be asked about the token now; try again.") from None
@@ -133,14 +128,6 @@ class Introspector:
                 logging.INFO if is_reached else logging.ERROR,
                 "introspection works again" if is_reached else f"introspection fails: {reason}",
             )
-
-
-def _decode(body: bytes) -> dict[str, Any]:
-    """Return the members of an answer. Raises FetchError."""
-    try:
-        return msgspec.json.decode(body, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        raise FetchError("the answer is not a JSON object") from None
 
 
 def _seconds(answer: dict[str, Any], name: str, default: float) -> float:

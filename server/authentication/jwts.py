@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import logging
 from base64 import urlsafe_b64decode
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import jwt
 import msgspec
@@ -41,6 +43,10 @@ _FAULTS: dict[type[Exception], str] = {
     refused.ImmatureSignatureError: "The token is not valid yet: its nbf or iat is in the future.",
     refused.InvalidAlgorithmError: "The signature algorithm of the token is not accepted.",
 }
+
+_OF_ID_TOKENS = ("exp", "iat", "aud", "sub", "iss", "nonce")
+
+Found = TypeVar("Found")
 
 log = logging.getLogger("server")
 
@@ -87,12 +93,21 @@ class JwtVerifier:
 
     def verify(self, token: str, keys: Keys) -> Verified:
         """Return the principal of a token. Raises InvalidToken, ExpiredToken, UnknownKey."""
+        required = ("exp", "aud", "sub", "iss") if self._issuer else ("exp", "aud", "sub")
+        return self._checked(token, lambda: self._verified(self._decode(token, keys, self._audience, required)))
+
+    def verify_id_token(self, token: str, keys: Keys, client_id: str) -> dict[str, Any]:
+        """Return the claims of an ID token (OpenID Connect Core 1.0, 3.1.3.7). Raises InvalidToken, ExpiredToken,
+        UnknownKey."""
+        return self._checked(token, lambda: self._decode(token, keys, client_id, _OF_ID_TOKENS))
+
+    def _checked(self, token: str, verify: Callable[[], Found]) -> Found:
+        """Return what this function finds. Every other error becomes an InvalidToken."""
         if "=" in token:
             # PyJWT accepts padding, which RFC 7515, 2 excludes: a token would have several spellings.
             raise InvalidToken(MALFORMED)
         try:
-            candidates = self._candidates(_header(token), keys)
-            return self._verified(self._decode(token, candidates))
+            return verify()
         except (InvalidToken, UnknownKey):
             raise
         except refused.PyJWTError as error:
@@ -118,24 +133,21 @@ class JwtVerifier:
             raise UnknownKey
         return candidates[:MAX_TRIED]
 
-    def _decode(self, token: str, candidates: list[VerificationKey]) -> dict[str, Any]:
-        """Return the claims. Raises PyJWTError."""
-        *others, last = candidates
-        for key in others:
-            with suppress(refused.InvalidSignatureError):
-                return self._decode_with(token, key)
-        return self._decode_with(token, last)
-
-    def _decode_with(self, token: str, key: VerificationKey) -> dict[str, Any]:
-        return jwt.decode(
+    def _decode(self, token: str, keys: Keys, audience: str | None, required: Sequence[str]) -> dict[str, Any]:
+        """Return the claims. Raises PyJWTError, InvalidToken, UnknownKey."""
+        *others, last = self._candidates(_header(token), keys)
+        decode = partial(
+            jwt.decode,
             token,
-            key.value,
-            algorithms=list(key.algorithms),
-            audience=self._audience,
+            audience=audience,
             issuer=self._issuer,
             leeway=self._leeway_seconds,
-            options={"require": ["exp", "aud", "sub"] + (["iss"] if self._issuer else [])},
+            options={"require": list(required)},
         )
+        for key in others:
+            with suppress(refused.InvalidSignatureError):
+                return decode(key.value, algorithms=list(key.algorithms))
+        return decode(last.value, algorithms=list(last.algorithms))
 
     def _verified(self, decoded: dict[str, Any]) -> Verified:
         # Python's reader accepts NaN and halves of surrogates, which neither JSON nor PostgreSQL has.

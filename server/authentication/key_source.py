@@ -14,10 +14,8 @@ import time
 from collections.abc import Awaitable, Callable
 from contextvars import Context
 from typing import Any
-from urllib.parse import urlsplit
 
-import msgspec
-
+from server.authentication.discovery import fetch_metadata
 from server.authentication.fetching import Fetcher, FetchError
 from server.authentication.keys import Keys, KeysError, read_key_set
 
@@ -143,43 +141,9 @@ class FetchedKeys:
             log.log(logging.INFO if all(found) else logging.ERROR, "%s", message)
 
 
-class _Metadata(msgspec.Struct):
-    issuer: str
-    jwks_uri: str
-
-
-def metadata_urls(issuer: str) -> tuple[str, str]:
-    """Return where an issuer describes itself: OpenID Connect Discovery 1.0, 4; RFC 8414, 3.
-
-    >>> metadata_urls("https://id.example.org/shop")[1]
-    'https://id.example.org/.well-known/oauth-authorization-server/shop'
-    """
-    plain, parts = issuer.rstrip("/"), urlsplit(issuer)
-    path = parts.path.rstrip("/")
-    return (
-        f"{plain}/.well-known/openid-configuration",
-        f"{parts.scheme}://{parts.netloc}/.well-known/oauth-authorization-server{path}",
-    )
-
-
 async def fetch_by_discovery(fetcher: Fetcher, issuer: str, accepted: Any) -> Keys:
     """Return the keys of an issuer. Raises FetchError, KeysError."""
-    first, second = metadata_urls(issuer)
-    try:
-        document, url = await fetcher.get(first), first
-    except FetchError as error:
-        if error.status is None or error.status >= 500:
-            raise
-        try:
-            document, url = await fetcher.get(second), second
-        except FetchError:
-            raise error from None
-    try:
-        metadata = msgspec.json.decode(document, type=_Metadata)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        raise KeysError(f"{url} is not the description of an issuer") from None
-    if metadata.issuer != issuer:
-        raise KeysError(f"{url} is about the issuer {metadata.issuer[:200]!r}, and auth_issuer is {issuer!r}")
+    metadata = await fetch_metadata(fetcher, issuer)
     return await fetch_keys(fetcher, metadata.jwks_uri, accepted)
 
 

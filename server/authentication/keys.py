@@ -102,15 +102,21 @@ def _read_key(jwk: dict[str, Any], accepted: Sequence[str]) -> VerificationKey |
     return VerificationKey(kid if isinstance(kid, str) else None, algorithms, value) if algorithms else None
 
 
-def secret_keys(source: bytes, accepted: Sequence[str] = tuple(SECRET_BYTES)) -> Keys:
-    """Return the keys of the secrets in a file. Visible ASCII has a secret in each line, the newest first; other bytes
-    are one secret. Raises KeysError."""
-    _check_secret(source)
+def read_secrets(source: bytes) -> list[bytes]:
+    """Return the secrets in a file. Visible ASCII has a secret in each line, the newest first; other bytes are one
+    secret. Raises KeysError."""
     secrets = [source]
     if _LINES.fullmatch(source) is not None:
         secrets = [line for line in source.splitlines() if line]
     if len(secrets) > MAX_SECRETS:
         raise KeysError(f"it has {len(secrets)} lines, and at most {MAX_SECRETS} secrets are tried")
+    return secrets
+
+
+def secret_keys(source: bytes, accepted: Sequence[str] = tuple(SECRET_BYTES)) -> Keys:
+    """Return the keys of the secrets in a file. Raises KeysError."""
+    _check_secret(source)
+    secrets = read_secrets(source)
     where = (lambda number: "it") if len(secrets) == 1 else "secret {} in it".format
     return Keys(
         tuple([_secret_key(secret, accepted, where(number)) for number, secret in enumerate(secrets, 1)]), source

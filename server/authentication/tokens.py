@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from querybuild.principal import Principal
 from server.authentication.bearer import check_token
@@ -23,25 +23,27 @@ from server.settings import Settings, StartError
 
 Task = tuple[str, Callable[[], Coroutine[Any, Any, None]]]
 
+Found = TypeVar("Found")
+
 _NO_KEYS = Keys((), b"")
 
 
 class Tokens:
-    """The tokens that the settings accept. tasks: the work in the background, by its name."""
+    """The tokens that the settings accept. tasks: the work in the background, by its name. fetcher: asks the issuer."""
 
     tasks: tuple[Task, ...] = ()
 
     def __init__(self, settings: Settings, files: AuthFiles) -> None:
         """Raises StartError."""
         self.cache = TokenCache()
-        self._fetcher = Fetcher(settings)
+        self.fetcher = Fetcher(settings)
         self._verifier = JwtVerifier(settings) if settings.takes_jwts else None
         self._source = self._key_source(settings, files) if settings.takes_jwts else None
         if isinstance(self._source, FetchedKeys):
             self.tasks = (("keys", self._source.run),)
         self._introspector = None
         if settings.auth_introspection_url is not None:
-            self._introspector = Introspector(settings, files, self._fetcher, self.cache)
+            self._introspector = Introspector(settings, files, self.fetcher, self.cache)
 
     def _key_source(self, settings: Settings, files: AuthFiles) -> FixedKeys | FetchedKeys:
         accepted = accepted_algorithms(settings)
@@ -54,10 +56,10 @@ class Tokens:
             name = "auth_jwks" if files.secret is None else "auth_secret_file"
             raise StartError(f"{name}: {getattr(settings, name)} cannot be used: {error}") from None
         if settings.auth_jwks is not None:
-            fetch = partial(fetch_keys, self._fetcher, settings.auth_jwks, accepted)
+            fetch = partial(fetch_keys, self.fetcher, settings.auth_jwks, accepted)
         else:
             assert settings.auth_issuer is not None
-            fetch = partial(fetch_by_discovery, self._fetcher, settings.auth_issuer, accepted)
+            fetch = partial(fetch_by_discovery, self.fetcher, settings.auth_issuer, accepted)
         return FetchedKeys(fetch, 3600 * settings.auth_keys_hours, self.cache.clear)
 
     def principal_of(self, token: str) -> Principal | Awaitable[Principal]:
@@ -74,17 +76,38 @@ class Tokens:
         try:
             return self._verify(token, digest)
         except UnknownKey:
-            assert self._source is not None
-            if self._source.can_ask:
-                return self._verify_later(token, digest)
+            self._check_asking()
+            return self._verify_later(lambda: self._verify(token, digest))
+
+    async def id_token_claims(self, token: str, client_id: str) -> dict[str, Any]:
+        """Return the claims of an ID token. Raises InvalidToken, ExpiredToken, AuthUnavailable."""
+        assert self._verifier is not None
+        assert self._source is not None
+        verifier, source = self._verifier, self._source
+        check_token(token)
+
+        def verify() -> dict[str, Any]:
+            return verifier.verify_id_token(token, source.keys or _NO_KEYS, client_id)
+
+        try:
+            return verify()
+        except UnknownKey:
+            self._check_asking()
+            return await self._verify_later(verify)
+
+    def _check_asking(self) -> None:
+        """Refuse a token whose key is not known, if the issuer cannot be asked now. Raises InvalidToken,
+        AuthUnavailable."""
+        assert self._source is not None
+        if not self._source.can_ask:
             raise self._unknown_key() from None
 
-    async def _verify_later(self, token: str, digest: bytes) -> Principal:
+    async def _verify_later(self, verify: Callable[[], Found]) -> Found:
         """Verify a token after other keys have been fetched."""
         assert self._source is not None
         await self._source.ask()
         try:
-            return self._verify(token, digest)
+            return verify()
         except UnknownKey:
             raise self._unknown_key() from None
 
@@ -111,4 +134,4 @@ class Tokens:
         """Close the connections to the issuer."""
         if isinstance(self._source, FetchedKeys):
             self._source.close()
-        self._fetcher.close()
+        self.fetcher.close()

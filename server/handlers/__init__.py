@@ -9,13 +9,13 @@ from server.handlers.fixed.descriptions import DescribingHandler, DocsFileHandle
 from server.handlers.fixed.protected_resource import ProtectedResourceHandler
 from server.handlers.fixed.root import RootHandler, ServerHandler
 from server.handlers.pages.bytes_handler import BytesHandler
-from server.handlers.pages.choosing import ChooseHandler
 from server.handlers.pages.explain import ExplainHandler
 from server.handlers.pages.facets import FacetsHandler
 from server.handlers.pages.files import PagesFileHandler, PagesGoHandler
 from server.handlers.pages.forms import CreateFormHandler, EditFormHandler
 from server.handlers.pages.import_form import ImportFormHandler
 from server.handlers.pages.other_forms import DeleteFormHandler, LinksFormHandler
+from server.handlers.pages.signing import CallbackHandler, ChooseHandler, SignInHandler, SignOutHandler
 from server.handlers.preflight import PreflightHandler
 from server.handlers.refusing import ForeignOriginHandler, NotFoundHandler, UnknownHostHandler
 from server.handlers.resources.function import FunctionHandler
@@ -37,6 +37,9 @@ HANDLERS: dict[Shape, type[Handler]] = {
     Shape.PAGES_GO: PagesGoHandler,
     Shape.PAGES_BYTES: BytesHandler,
     Shape.PAGES_CHOOSE: ChooseHandler,
+    Shape.PAGES_SIGN_IN: SignInHandler,
+    Shape.PAGES_CALLBACK: CallbackHandler,
+    Shape.PAGES_SIGN_OUT: SignOutHandler,
     Shape.PAGES_EXPLAIN: ExplainHandler,
     Shape.PAGES_FACETS: FacetsHandler,
     Shape.FORM_NEW: CreateFormHandler,

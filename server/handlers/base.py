@@ -25,7 +25,8 @@ from querybuild.planning.context import Context
 from querybuild.principal import Principal
 from serializers.json_api import MEDIA_TYPE
 from server.engine import ANYBODY, Engine
-from server.errors import BodyTimeout, ErrorAnswer, MethodNotAllowed, RouteNotFound, UrlTooLong, answer
+from server.error_answers import ErrorAnswer, answer
+from server.errors import BodyTimeout, MethodNotAllowed, RouteNotFound, UrlTooLong
 from server.execution.arguments import read_id
 from server.handlers import telling
 from server.handlers.pages.answering import error_page, wants_page
@@ -63,14 +64,15 @@ class Handler(RequestHandler):
     for its method. stages: each with its begin, by time.perf_counter. sent_bytes: of the answer's body.
     applied_extensions: the URIs that the body has as `ext` of its media type. is_tried: whether a write is rolled back
     in the end. answer_type: which media type the client prefers. is_stream: whether the answer is a stream, which has
-    its own timeout. has_pages, answers_pages: whether people get
-    errors as pages, and whether all errors are pages. is_quiet: whether the access log has this request
-    only at level debug. is_counted: whether it counts for limits."""
+    its own timeout. has_pages, answers_pages: whether people get errors as pages, and whether all errors are pages.
+    is_quiet: whether the access log has this request only at level debug. is_counted: whether it counts for limits.
+    identifies: whether the answer depends on who asks."""
 
     applied_extensions: frozenset[str] = frozenset()
     is_tried = False
     answer_type = JSON_API
     is_counted = True
+    identifies = True
     is_quiet = False
     is_stream = False
     has_pages = True
@@ -119,7 +121,7 @@ class Handler(RequestHandler):
             self._refuse_headers()
             return None
         # Most servers that are open get no credentials. Then nothing has to be found out.
-        if not engine.is_open or "Authorization" in request.headers.by_name:
+        if self.identifies and (not engine.is_open or "Authorization" in request.headers.by_name):
             # If some relationships are hidden, the principal must be known first: a hidden route must answer like one
             # that does not exist.
             if not engine.hides_relationships:

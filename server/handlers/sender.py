@@ -7,7 +7,7 @@ It must not know: documents, what a principal may do, handlers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 
 from querybuild.errors import ApiError
@@ -99,4 +99,15 @@ class Sender:
     @property
     def is_private(self) -> bool:
         """Whether only the sender may keep the answer. Custom code may find the principal in any header."""
-        return self.principal is not ANONYMOUS or self._engine.authenticator.is_custom
+        is_known = self.principal is not ANONYMOUS or self._engine.authenticator.is_custom
+        return is_known or bool(self._request.answer_cookies)
+
+    @property
+    def answer_cookies(self) -> Sequence[str]:
+        """The headers Set-Cookie of the answer, which keep or end the session."""
+        return self._request.answer_cookies
+
+    @property
+    def depends_on(self) -> str:
+        """The headers that say who sends a request."""
+        return "Authorization, Cookie" if self._engine.authenticator.reads_cookies else "Authorization"

@@ -31,8 +31,11 @@ def tell_caches(headers: Headers, engine: Engine, sender: Sender) -> None:
 
 
 def tell_caches_of_principals(headers: Headers, sender: Sender) -> None:
-    """Set the headers that keep caches from mixing up the answers to several principals (RFC 9111, 3.5, 4.1)."""
-    headers["Vary"] = f"{headers['Vary']}, Authorization"
+    """Set the headers that keep caches from mixing up the answers to several principals (RFC 9111, 3.5, 4.1), and the
+    cookies of the sender."""
+    headers["Vary"] = f"{headers['Vary']}, {sender.depends_on}"
+    for cookie in sender.answer_cookies:
+        headers.add("Set-Cookie", cookie)
     if sender.is_private:
         headers["Cache-Control"] = "private"
 

@@ -56,9 +56,15 @@ def check_write(
     accepted = method.body
     if accepted is None:
         return frozenset(), is_tried
-    extensions = frozenset() if accepted is ANY else _check_media_type(headers, received, accepted)
+    return check_body(headers, received, accepted), is_tried
+
+
+def check_body(headers: Headers, received: ReceivedBody, accepted: MediaType) -> frozenset[str]:
+    """Check the media type and the length of a body. Returns the URIs that it has as `ext` of its media type. Raises
+    RequestFault, Overloaded."""
+    extensions: frozenset[str] = frozenset() if accepted is ANY else _check_media_type(headers, received, accepted)
     received.check_length()
-    return extensions, is_tried
+    return extensions
 
 
 def _check_media_type(headers: Headers, received: ReceivedBody, accepted: MediaType) -> frozenset[str]:

@@ -18,19 +18,18 @@ from serializers.json_api import encode_identifier_document
 from serializers.links import quote_segment, resource_path
 from serializers.objects import Meta, MetaDocument
 from serializers.tags import entity_tag
+from server.error_answers import ErrorAnswer, error_objects
 from server.errors import (
     IDEMPOTENCY_KEY,
     AuditUnavailable,
     BodyTooLarge,
     Conflict,
-    ErrorAnswer,
     KeyInProgress,
     KeyMismatch,
     KeyRequired,
     OutcomeUnknown,
     PreconditionFailed,
     RequestFault,
-    error_objects,
 )
 from server.execution.execute import ReadResult
 from server.execution.pacing import run_steps

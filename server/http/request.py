@@ -58,7 +58,8 @@ class Request(HTTPServerRequest):
 
     uri: the target in origin-form, or `*`. path: as it was sent, until the server replaces it with the canonical path
     (`server/http/target.py`). began_at: when it began to arrive, by the monotonic clock. head_bytes: the size of its
-    first line and headers. has_body: whether a body is announced, even an empty one.
+    first line and headers. has_body: whether a body is announced, even an empty one. is_signed_in: whether it has a
+    session that counts. answer_cookies: the headers Set-Cookie of its answer.
     """
 
     headers: Headers
@@ -66,6 +67,8 @@ class Request(HTTPServerRequest):
     began_at = 0.0
     head_bytes = 0
     has_body = False
+    is_signed_in = False
+    answer_cookies: Sequence[str] = ()
 
     def __init__(self, connection: HTTPConnection, server: Listener, line: RequestStartLine, headers: Headers) -> None:
         """Raises HTTPInputError."""

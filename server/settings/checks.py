@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from ipaddress import IPv6Address, ip_network
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from server.settings import algorithms
 from server.settings.url_parameters import check_parameters
@@ -22,6 +22,14 @@ _PATH = re.compile(r"(?:/[A-Za-z0-9][A-Za-z0-9._~-]*)+/?")
 
 _TOKEN = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 _DIRECTIVE = re.compile(rf'({_TOKEN})(?:=({_TOKEN}|"[ !#-\[\]-~]*"))?')
+_SCOPE = re.compile(r"[!#-\[\]-~]+")
+_OWN_PARAMETERS = frozenset(
+    {
+        *("client_id", "redirect_uri", "response_type", "response_mode", "scope", "state", "nonce"),
+        *("code_challenge", "code_challenge_method", "request", "request_uri"),
+    }
+)
+"""The parameters of an authorization request that the server sets, or that would replace them."""
 _SECONDS = frozenset({"max-age", "s-maxage", "stale-while-revalidate", "stale-if-error"})
 
 
@@ -215,6 +223,34 @@ def auth_algorithms(text: str) -> str:
     if len({name in algorithms.SECRET_BYTES for name in names}) > 1:
         raise ValueError("HS256, HS384 and HS512 are not accepted together with algorithms of public keys")
     return ",".join(names)
+
+
+def login_scope(text: str) -> str:
+    """Check scopes (RFC 6749, 3.3), separated by blanks. OpenID Connect needs openid.
+
+    >>> login_scope("openid  profile")
+    'openid profile'
+    """
+    scopes = text.split()
+    if "openid" not in scopes or not all(_SCOPE.fullmatch(one) for one in scopes):
+        raise ValueError(f"expected scopes with blanks between, openid among them, not {text!r}")
+    return " ".join(scopes)
+
+
+def login_parameters(text: str) -> str:
+    """Check a query string, whose parameters the server does not set itself.
+
+    >>> login_parameters("audience=https://api.example.org&prompt=consent")
+    'audience=https%3A%2F%2Fapi.example.org&prompt=consent'
+    """
+    try:
+        pairs = parse_qsl(text, strict_parsing=True, errors="strict")
+    except ValueError:
+        raise ValueError(f"expected a query string such as audience=https://api.example.org, not {text!r}") from None
+    for name, _ in pairs:
+        if name in _OWN_PARAMETERS:
+            raise ValueError(f"the server sets {name} itself")
+    return urlencode(pairs)
 
 
 def role_names(text: str) -> str:

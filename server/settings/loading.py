@@ -25,6 +25,7 @@ from server.settings.settings import (
     Settings,
     SettingsError,
 )
+from server.settings.sign_in import sign_in_contradictions
 
 CONFIG_FLAG = "--config"
 CREDENTIALS = "CREDENTIALS_DIRECTORY"
@@ -183,7 +184,10 @@ def _contradictions(settings: Settings) -> Iterator[str]:
             f"max_url_bytes ({settings.max_url_bytes}) must be below "
             f"max_header_bytes ({settings.max_header_bytes}), which counts the URL too"
         )
+    if settings.has_sign_in and not settings.pages:
+        yield "login_client_id is for people who use the pages: set pages, or leave it out"
     yield from access_contradictions(settings)
+    yield from sign_in_contradictions(settings)
 
 
 def as_toml(loaded: Loaded) -> str:

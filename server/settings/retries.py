@@ -5,14 +5,14 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from server.settings.access import AccessSettings
 from server.settings.groups import MIB, About, Positive
+from server.settings.sign_in import SignInSettings
 
 _RETRIES = "Retried writes"
 
 
-class RetrySettings(AccessSettings, frozen=True, kw_only=True):
-    """The settings of the header Idempotency-Key, after those of access. `Settings` has them all."""
+class RetrySettings(SignInSettings, frozen=True, kw_only=True):
+    """The settings of the header Idempotency-Key, after those of signing in. `Settings` has them all."""
 
     idempotency: Annotated[
         Literal["off", "on", "required"],

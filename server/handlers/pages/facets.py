@@ -67,7 +67,7 @@ class FacetsHandler(ReadingHandler):
         crumbs = (Crumb(title_of(self.resource), query.url()), Crumb("Values"))
         page = render(
             "facets.html",
-            make_frame(self.engine, self.context.principal, title, crumbs),
+            make_frame(self.engine, self.request, self.context.principal, title, crumbs),
             heading=title,
             facets=facets,
         )

@@ -15,6 +15,7 @@ from serializers.pages.rendering import FILES, file_of
 from server.describing.descriptions import description
 from server.handlers.base import Handler
 from server.handlers.conditional import ends_with_tag
+from server.handlers.pages.answering import lead_to
 from server.handlers.pages.conditions import condition
 from server.http.target import canonical_path
 from server.routes import match_route
@@ -24,6 +25,8 @@ A_YEAR = 31_536_000
 
 class PagesFileHandler(Handler):
     """Answers with a file of the pages. Its URL changes with it, so browsers may keep it."""
+
+    identifies = False
 
     async def get(self) -> None:
         assert self.route is not None
@@ -48,11 +51,7 @@ class PagesGoHandler(Handler):
         if route.relationship is not None:
             target = self.catalog.target(route.relationship)
         listed = ListQuery(self.engine.base_url + quote(route.path, safe="/%"), split_pairs(query, []))
-        self.set_status(303)
-        self.set_header("Location", self._chosen(listed, target))
-        self.set_header("Cache-Control", "no-store")
-        self.clear_header("Content-Type")
-        self.finish()
+        lead_to(self, self._chosen(listed, target))
 
     def _chosen(self, listed: ListQuery, target: Resource) -> str:
         field = self.get_query_argument("field", "")

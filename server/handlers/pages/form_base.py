@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import parse_qsl, quote
+from urllib.parse import quote
 
 from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError, release_frames, resource_not_found
@@ -18,23 +18,20 @@ from serializers.pages.rendering import Crumb, Frame
 from serializers.pages.values import label_text
 from serializers.pages.view import title_of
 from serializers.resource_objects import value_positions
-from server.errors import ForeignOrigin, RequestFault, answer
+from server.error_answers import answer
 from server.execution.arguments import arguments_of
 from server.execution.execute import ReadResult, execute_read
 from server.execution.writes.reply import Reply
 from server.handlers.pages.frames import make_frame
+from server.handlers.pages.sent_forms import check_own_page, read_fields
 from server.handlers.reading import ReadingHandler
 from server.handlers.writing import WritingHandler
-from server.http.allowed_hosts import own_origin
 from server.http.negotiation import HTML
 from server.preparing.reads import PreparedRead, ReadShape
 from server.routes import ON_LINKAGE, ON_ONE
 
 MATCHES = 10
 """How many resources a search shows."""
-
-MAX_FIELDS = 10_000
-"""How many fields a form has at most."""
 
 
 class FormHandler(WritingHandler):
@@ -48,32 +45,14 @@ class FormHandler(WritingHandler):
         """Check that the form is one of this server, and leave the rest to the checks of writes."""
         self.answer_type = HTML
         if self.request.method == "POST":
-            self._check_origin()
+            check_own_page(self.request)
         # An Idempotency-Key is for programs.
         ReadingHandler.check_request(self)
         self.answer_type = HTML
 
-    def _check_origin(self) -> None:
-        """Raises ForeignOrigin, unless a page of this server has sent the form. Browsers send where it comes from."""
-        headers = self.request.headers
-        site = headers.get("Sec-Fetch-Site")
-        if site is None:
-            origin = headers.get("Origin")
-            is_own = origin is not None and origin.lower() == own_origin(self.request)
-        else:
-            is_own = site == "same-origin"
-        if not is_own:
-            raise ForeignOrigin("Only the pages of this server may send forms.", header="Origin")
-
     def read_form(self) -> forms.Sent:
         """Return the fields of the sent form. Raises RequestFault."""
-        try:
-            pairs = parse_qsl(
-                self.received.take().decode(), keep_blank_values=True, max_num_fields=5000, errors="strict"
-            )
-        except (ValueError, UnicodeDecodeError) as error:
-            raise RequestFault(f"The form cannot be read: {error}.") from error
-        self._sent = dict(pairs)
+        self._sent = read_fields(self.received.take())
         # What belongs to the form is not for the read that answers the write.
         self.request.query = ""
         return self._sent
@@ -109,7 +88,7 @@ class FormHandler(WritingHandler):
     def frame(self, title: str, *crumbs: Crumb) -> Frame:
         """Return what the form has around it."""
         first = Crumb(title_of(self.resource), self.list_path())
-        return make_frame(self.engine, self.context.principal, title, (first, *crumbs))
+        return make_frame(self.engine, self.request, self.context.principal, title, (first, *crumbs))
 
     async def read_row(self) -> tuple[PreparedRead, ReadResult, Row]:
         """Read the resource of the path. Raises ResourceNotFound."""

@@ -174,7 +174,9 @@ def value_page(asked: Asked, value: str | None) -> bytes:
 
 def frame(asked: Asked, title: str, json_url: str, *, crumb: str = "") -> Frame:
     """Return what the page has around its content. crumb: the text of this page in the way from the start page."""
-    return make_frame(asked.engine, asked.context.principal, title, tuple(_crumbs(asked, crumb)), json_url)
+    return make_frame(
+        asked.engine, asked.request, asked.context.principal, title, tuple(_crumbs(asked, crumb)), json_url
+    )
 
 
 def title_of_route(asked: Asked) -> str:

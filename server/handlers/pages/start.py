@@ -69,7 +69,7 @@ async def start_page(handler: Handler) -> bytes:
     nodes = {one.type: (title_of(one), base + one.path) for one in listed}
     return render(
         "start.html",
-        make_frame(engine, context.principal, "Collections", json_url=f"{base}/?answerAs=json"),
+        make_frame(engine, handler.request, context.principal, "Collections", json_url=f"{base}/?answerAs=json"),
         collections=collections,
         functions=[] if find else functions,
         find=find,

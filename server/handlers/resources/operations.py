@@ -31,7 +31,8 @@ from serializers.operations.reader import CHANGE_OF_OP, Operation
 from serializers.operations.requests import UniformAdds, decode_operations, load_operations, uniform_adds
 from serializers.operations.results import Done, encode_operation_error, encode_results
 from serializers.pointers import member_pointer
-from server.errors import ErrorAnswer, KeyFault, Overload, error_objects
+from server.error_answers import ErrorAnswer, error_objects
+from server.errors import KeyFault, Overload
 from server.execution.writes.answers import Objects, set_pointer
 from server.execution.writes.batches import MAX_CREATES
 from server.execution.writes.reply import Reply

@@ -13,7 +13,8 @@ from querybuild.principal import Principal
 from querybuild.sql.expressions import inner_values
 from server.authentication.claims import ClaimsReader
 from server.engine import Engine
-from server.errors import INTERNAL, InvalidToken, RouteNotFound, row_of
+from server.error_answers import INTERNAL, row_of
+from server.errors import InvalidToken, RouteNotFound
 from server.explaining.requested import RequestedRead, read_url
 from server.explaining.running import Explained, ExplainedStatement, explain_read
 from server.explaining.texts import parameter_lines, plan_lines, query_parts, sql_lines

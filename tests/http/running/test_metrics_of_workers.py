@@ -6,7 +6,6 @@ import asyncio
 import http.client
 import os
 import signal
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -17,6 +16,7 @@ import psutil
 
 from tests.http.running.test_metrics import Samples, read
 from tests.http.running.test_process import DEADLINE_SECONDS, serving
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 COUNT = "http_request_duration_seconds_count"
@@ -92,12 +92,6 @@ def locked(database_url: str, table: str) -> Iterator[None]:
     finally:
         loop.run_until_complete(connection.close())
         loop.close()
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def test_the_admin_port_during_a_stop(database_url: str) -> None:

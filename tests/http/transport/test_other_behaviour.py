@@ -13,7 +13,7 @@ import pytest
 from tornado.ioloop import IOLoop
 
 from querybuild.errors import ApiError
-from server.errors import answer
+from server.error_answers import answer
 from tests.http.conftest import Api, Serve
 from tests.http.people import create_household
 from tests.http.wire import connected

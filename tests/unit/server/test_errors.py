@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from querybuild.errors import MAX_ERRORS, AttributeFault, BadRequest, ParameterError, Several, TypeConflict
-from server.errors import answer, causes
+from server.error_answers import answer
+from server.errors import causes
 
 
 def test_several_errors_of_one_status() -> None:

@@ -95,9 +95,7 @@ def test_media_types_of_answers() -> None:
     others |= {Shape.OPENAPI: {"application/json"}, Shape.DOCS: {"text/html"}, Shape.DOCS_FILE: {"*/*"}}
     others |= {shape: {"*/*"} for shape in (Shape.PAGES_FILE, Shape.PAGES_GO, Shape.PAGES_BYTES)}
     others |= {
-        shape: {"text/html"}
-        for shape in Shape
-        if shape.name.startswith(("FORM_", "PAGES_FACETS", "PAGES_CHOOSE", "PAGES_EXPLAIN"))
+        shape: {"text/html"} for shape in Shape if shape.name.startswith(("FORM_", "PAGES_")) and shape not in others
     }
     others |= {shape: {one.name for one in BROWSED} for shape in (Shape.ROOT, Shape.RESOURCE, Shape.RELATIONSHIP)}
     others |= {shape: {one.name for one in LISTS} for shape in (Shape.COLLECTION, Shape.RELATED, Shape.FUNCTION)}

@@ -1,0 +1,69 @@
+"""Reads and writes cookies, and says when they count: another site must not be able to use them.
+
+It must not know: what is in a cookie.
+"""
+
+from __future__ import annotations
+
+from server.http.request import Request
+
+PART_BYTES, MAX_PARTS = 3800, 4
+"""How long a part of a cookie is, and how many parts it has. Browsers keep 4,096 bytes of a cookie, with its name."""
+
+
+def counts(request: Request) -> bool:
+    """Return whether cookies count for a request: a page of the server's own origin sends it, or a person opens an
+    address (Fetch Metadata Request Headers, 2). They never count beside credentials in a header."""
+    headers = request.headers.by_name
+    if "Cookie" not in headers or "Authorization" in headers:
+        return False
+    if headers.get("Sec-Fetch-Site") == ["same-origin"]:
+        return True
+    return request.method in ("GET", "HEAD") and headers.get("Sec-Fetch-Mode") == ["navigate"]
+
+
+def read(request: Request, name: str) -> str | None:
+    """Return the value of a cookie, of all its parts, or None."""
+    found = _sent(request)
+    if name not in found:
+        return None
+    return "".join([found.get(one, "") for one in _names(name)])
+
+
+def written(request: Request, name: str, value: str, *, max_seconds: int | None = None) -> list[str] | None:
+    """Return the headers Set-Cookie that keep a value, or None if it is too long. request: whose parts are deleted
+    where they are not needed any more. max_seconds: how long the browser keeps it; None for as long as it runs."""
+    parts = [value[start : start + PART_BYTES] for start in range(0, len(value), PART_BYTES)]
+    if len(parts) > MAX_PARTS:
+        return None
+    age = "" if max_seconds is None else f"; Max-Age={max_seconds}"
+    kept = [f"{one}={part}{_ATTRIBUTES}{age}" for one, part in zip(_names(name), parts, strict=False)]
+    return kept + _deleted(request, _names(name)[len(parts) :])
+
+
+def deleted(request: Request, name: str) -> list[str]:
+    """Return the headers Set-Cookie that delete a cookie, with all parts that were sent."""
+    return _deleted(request, _names(name))
+
+
+_ATTRIBUTES = "; Path=/; Secure; HttpOnly; SameSite=Lax"
+
+
+def _deleted(request: Request, names: list[str]) -> list[str]:
+    sent = _sent(request)
+    return [f"{one}={_ATTRIBUTES}; Max-Age=0" for one in names if one in sent]
+
+
+def _names(name: str) -> list[str]:
+    return [name, *[f"{name}-{number}" for number in range(2, MAX_PARTS + 1)]]
+
+
+def _sent(request: Request) -> dict[str, str]:
+    """Return the cookies of a request. Of two with one name the first counts."""
+    found: dict[str, str] = {}
+    for header in request.headers.by_name.get("Cookie", ()):
+        for one in header.split(";"):
+            name, equals, value = one.strip().partition("=")
+            if equals:
+                found.setdefault(name, value)
+    return found
