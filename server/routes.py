@@ -23,7 +23,7 @@ from querybuild.parse import ANSWER_AS, CHOICES, NEAR_TO, ON_CONFLICT, SEARCH_TE
 from querybuild.parsing.groups import GROUPING
 from serializers.pages.rendering import FILES as PAGES_FILES
 from server.errors import RouteNotFound
-from server.http.negotiation import ANY, ATOMIC_OPERATIONS, BROWSED, FORM, HTML, JSON_API, LISTS, MediaType
+from server.http.negotiation import ANY, ATOMIC_OPERATIONS, BROWSED, FILE_FORM, FORM, HTML, JSON_API, LISTS, MediaType
 from server.http.target import ASTERISK
 from server.settings import Settings
 
@@ -57,7 +57,7 @@ class Shape(StrEnum):
     PAGES_CALLBACK = "/-/pages/callback"
     PAGES_SIGN_OUT = "/-/pages/sign-out"
     PAGES_EXPLAIN = "/-/pages/explain"
-    PAGES_FACETS = "/-/pages/facets/{collection}"
+    PAGES_FACETS = "/-/pages/facets/{list}"
     FORM_NEW = "/-/pages/new/{collection}"
     FORM_IMPORT = "/-/pages/import/{collection}"
     FORM_EDIT = "/-/pages/edit/{collection}/{id}"
@@ -125,14 +125,17 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
     Shape.PAGES_CALLBACK: (Method("GET", answers=(HTML,)),),
     Shape.PAGES_SIGN_OUT: (Method("POST", body=FORM, answers=(HTML,)),),
     Shape.PAGES_EXPLAIN: (Method("GET", answers=(HTML,)),),
-    Shape.PAGES_FACETS: (Method("GET", answers=(HTML,), needs="list"),),
+    Shape.PAGES_FACETS: (
+        Method("GET", answers=(HTML,), needs="list"),
+        Method("GET", answers=(HTML,), needs="read", is_to_many=True),
+    ),
     Shape.FORM_NEW: (
         Method("GET", answers=(HTML,), needs="create"),
         Method("POST", body=FORM, answers=(HTML,), needs="create"),
     ),
     Shape.FORM_IMPORT: (
         Method("GET", answers=(HTML,), needs="create"),
-        Method("POST", body=FORM, answers=(HTML,), needs="create"),
+        Method("POST", body=FILE_FORM, answers=(HTML,), needs="create"),
     ),
     Shape.FORM_EDIT: (
         Method("GET", answers=(HTML,), needs="update"),
@@ -193,15 +196,15 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
 
 PAGES = "/-/pages/"
 FORMS = {
-    "bytes": (Shape.PAGES_BYTES, Shape.RESOURCE),
-    "facets": (Shape.PAGES_FACETS, Shape.COLLECTION),
-    "new": (Shape.FORM_NEW, Shape.COLLECTION),
-    "import": (Shape.FORM_IMPORT, Shape.COLLECTION),
-    "edit": (Shape.FORM_EDIT, Shape.RESOURCE),
-    "delete": (Shape.FORM_DELETE, Shape.RESOURCE),
-    "links": (Shape.FORM_LINKS, Shape.RELATED),
+    "bytes": (Shape.PAGES_BYTES, (Shape.RESOURCE,)),
+    "facets": (Shape.PAGES_FACETS, (Shape.COLLECTION, Shape.RELATED)),
+    "new": (Shape.FORM_NEW, (Shape.COLLECTION,)),
+    "import": (Shape.FORM_IMPORT, (Shape.COLLECTION,)),
+    "edit": (Shape.FORM_EDIT, (Shape.RESOURCE,)),
+    "delete": (Shape.FORM_DELETE, (Shape.RESOURCE,)),
+    "links": (Shape.FORM_LINKS, (Shape.RELATED,)),
 }
-"""Forms and bytes by their action: the shape of their route, and of the route that they are about."""
+"""Forms and bytes by their action: the shape of their route, and those of the routes that they are about."""
 
 QUERY = "QUERY"
 QUERIED = (Shape.COLLECTION, Shape.RESOURCE, Shape.RELATED, Shape.RELATIONSHIP, Shape.FUNCTION, Shape.SERVER)
@@ -329,9 +332,9 @@ def _form_route(path: str, catalog: Catalog) -> Route | None:
     segment of the path of bytes is their attribute."""
     action, _, written = path.removeprefix(PAGES).partition("/")
     written = written.rpartition("/")[0] if action == "bytes" else written
-    shape, about = FORMS.get(action, (None, None))
+    shape, about = FORMS.get(action, (None, ()))
     found = match_route(f"/{written}", catalog, {}) if shape is not None else None
-    if shape is None or found is None or found.shape is not about or found.resource is None:
+    if shape is None or found is None or found.shape not in about or found.resource is None:
         return None
     holder = found.resource if found.relationship is None else found.relationship
     is_to_many = None if found.relationship is None else found.relationship.is_to_many

@@ -108,6 +108,10 @@ class Access(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         """Return what they may do with the rows of a link table."""
         return self.links.get((link.schema, link.table), ALL_LINKS)
 
+    def read_only_of(self, type_name: str) -> frozenset[str]:
+        """Return the fields that they may not write. type_name: the JSON:API type."""
+        return self.read_only.get(type_name, frozenset())
+
 
 EVERYTHING = Access()
 """Everything that the declarations allow."""

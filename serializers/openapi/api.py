@@ -42,7 +42,7 @@ class Api(msgspec.Struct, frozen=True, eq=False):
 
     def is_read_only(self, resource: Resource, name: str) -> bool:
         """Return whether the principal may not write this field."""
-        return name in self.access.read_only.get(resource.type, ())
+        return name in self.access.read_only_of(resource.type)
 
     def written_attributes(self, resource: Resource, *, on_create: bool) -> Iterator[Attribute]:
         """Yield the attributes that a create, or an update, may write."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from typing import Any, Literal
 
 import msgspec
@@ -47,10 +48,11 @@ Condition = Callable[[Sequence[str], str], Any]
 
 
 class Chip(msgspec.Struct, frozen=True):
-    """An active filter in words. without: the URL of the list without it."""
+    """An active filter in words. without: the URL of the list without it. number: of the filter, None for a search."""
 
     text: str
     without: str
+    number: int | None = None
 
 
 class ListQuery:
@@ -86,26 +88,33 @@ class ListQuery:
         kept = [pair for pair in self.pairs if pair[0] not in _POSITIONS]
         return self._url((*kept, (f"filter[{name}][{COUNT}][{operator}]", value)))
 
-    def with_alternative(self, condition: Condition, keys: Sequence[str], value: str) -> str:
-        """Return the URL with a group in place of the last filter: this, or `filter[key][key]=value`. condition: makes
-        the filter object of a simple filter."""
-        added = condition(keys, value)
-        last = max(
-            (index for index, pair in enumerate(self.pairs) if pair[0].partition("[")[0] == "filter"), default=-1
-        )
-        others, alternatives = list[msgspec.Raw](), [added]
-        if last >= 0:
-            name, text = self.pairs[last]
-            if name == "filter":
-                *others, before = _items(text)
-                alternatives = [*_alternatives(before), added]
-            else:
-                alternatives = [condition(_keys(name)[1], text), added]
-        pairs = [pair for index, pair in enumerate(self.pairs) if index != last and pair[0] not in _POSITIONS]
+    def with_alternative(self, number: int, condition: Condition, keys: Sequence[str], value: str) -> str:
+        """Return the URL with a group in place of a filter: this one, or `filter[key][key]=value`. number: that of its
+        chip. condition: makes the filter object of a simple filter. Raises ParameterError."""
+        places = list(self._places())
+        if not 0 <= number < len(places):
+            raise ParameterError("There is no such filter to join the new one with.", parameter="join")
+        items: list[Any] = []
+        for place, (index, item) in enumerate(places):
+            if place == number:
+                before = condition(_keys(self.pairs[index][0])[1], self.pairs[index][1]) if item is None else item
+                items.append({"or": [*_alternatives(before), condition(keys, value)]})
+            elif item is not None:
+                items.append(item)
+        replaced = {index for place, (index, item) in enumerate(places) if place == number or item is not None}
+        pairs = [pair for index, pair in enumerate(self.pairs) if index not in replaced and pair[0] not in _POSITIONS]
         # There may be only one filter of JSON.
-        others += [item for name, text in pairs if name == "filter" for item in _items(text)]
-        group = msgspec.json.encode([*others, {"or": alternatives}]).decode()
-        return self._url((*[pair for pair in pairs if pair[0] != "filter"], ("filter", group)))
+        return self._url((*pairs, ("filter", msgspec.json.encode(items).decode())))
+
+    def _places(self) -> Iterator[tuple[int, msgspec.Raw | None]]:
+        """Yield the filters: the position of their parameter, and the filter object of one in JSON. Raises
+        ParameterError."""
+        for index, (name, text) in enumerate(self.pairs):
+            family, keys = _keys(name)
+            if name == "filter":
+                yield from [(index, item) for item in _items(text)]
+            elif family == "filter" and keys:
+                yield index, None
 
     def sorted_by(self, key: str) -> tuple[str, str]:
         """Return how the list is sorted by a key: `ascending`, `descending` or nothing, and the URL of the next way."""
@@ -121,18 +130,19 @@ class ListQuery:
 
     def chips(self) -> Iterator[Chip]:
         """Yield the active filters."""
+        numbers = count()
         for index, (name, value) in enumerate(self.pairs):
             family, keys = _keys(name)
             if name == "filter":
-                yield from self._chips_of_json(index, value)
+                yield from self._chips_of_json(index, value, numbers)
             elif family == "filter" and keys:
-                yield Chip(_simple_text(keys, value), self._without(index))
+                yield Chip(_simple_text(keys, value), self._without(index), next(numbers))
             elif family == "searchText":
                 yield Chip(f"has the words “{value}”", self._without(index))
             elif family == "nearTo" and keys:
                 yield Chip(f"{keys[0]} near to {value}", self._without(index))
 
-    def _chips_of_json(self, index: int, text: str) -> Iterator[Chip]:
+    def _chips_of_json(self, index: int, text: str, numbers: Iterator[int]) -> Iterator[Chip]:
         try:
             found = json.loads(text)
         except ValueError:
@@ -145,7 +155,8 @@ class ListQuery:
             pairs = [pair for place, pair in enumerate(self.pairs) if place != index]
             if rest:
                 pairs.insert(index, ("filter", rest))
-            yield Chip(filter_text(item), self._url(tuple([pair for pair in pairs if pair[0] not in _POSITIONS])))
+            without = self._url(tuple([pair for pair in pairs if pair[0] not in _POSITIONS]))
+            yield Chip(filter_text(item), without, next(numbers))
 
     def _without(self, index: int) -> str:
         pairs = [pair for place, pair in enumerate(self.pairs) if place != index and pair[0] not in _POSITIONS]
@@ -174,8 +185,10 @@ def _items(text: str) -> list[msgspec.Raw]:
     return found if isinstance(found, list) else [msgspec.Raw(text.encode())]
 
 
-def _alternatives(item: msgspec.Raw) -> list[msgspec.Raw]:
-    """Return the filters of a group with `or`, or the filter itself."""
+def _alternatives(item: Any) -> list[Any]:
+    """Return the filters of a group with `or`, or the filter itself. item: JSON, or a filter object."""
+    if not isinstance(item, msgspec.Raw):
+        return [item]
     try:
         found = msgspec.json.decode(item, type=dict[Literal["or"], list[msgspec.Raw]])
     except msgspec.MsgspecError:

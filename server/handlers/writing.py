@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache, partial
@@ -194,6 +195,11 @@ class WritingHandler(ReadingHandler):
             self.finish()
         else:
             await self.finish_written(reply)
+
+    @property
+    def imports(self) -> asyncio.Lock:
+        """Held by the import of this worker."""
+        return self._running.imports
 
     @property
     def writer(self) -> Writer:

@@ -85,14 +85,17 @@ def add_vary(headers: HTTPHeaders, name: str) -> None:
 FORM = MediaType("application/x-www-form-urlencoded")
 """The media type of the body of a QUERY."""
 
+FILE_FORM = MediaType("multipart/form-data", aliases=(FORM.name,))
+"""The media type of forms that may have a file."""
+
 
 @lru_cache(maxsize=CACHED_HEADERS)
 def check_content_type(value: str | None, accepted: MediaType) -> frozenset[str]:
     """Return the extensions that a request with a JSON:API body applies. A form has none. Raises
     UnsupportedMediaType."""
-    if accepted is FORM:
-        if (value or "").partition(";")[0].strip().lower() != FORM.name:
-            raise UnsupportedMediaType(f"The Content-Type must be {FORM.name}.", header="Content-Type")
+    if accepted in (FORM, FILE_FORM):
+        if (value or "").partition(";")[0].strip().lower() not in (accepted.name, *accepted.aliases):
+            raise UnsupportedMediaType(f"The Content-Type must be {accepted.name}.", header="Content-Type")
         return frozenset()
     if not value:
         raise UnsupportedMediaType(f"A body needs a Content-Type: {MEDIA_TYPE}.", header="Content-Type")

@@ -53,7 +53,7 @@ async function alternatives(page) {
   await page.goto(`${baseUrl}/users?filter[age]=84&sort=-age`);
   await page.getByText("Filter", { exact: true }).click();
   await accessible(page);
-  await page.selectOption("[name=join]", "or");
+  await page.selectOption("[name=join]", { label: "or, with “age = 84”" });
   await page.selectOption("[name=field]", "age");
   await page.selectOption("[name=operator]", "eq");
   await page.fill("[name=value]", "69");
@@ -144,6 +144,13 @@ async function imports(page, hasScript) {
   await page.getByRole("button", { name: "Import" }).click();
   assert.equal(page.url(), `${baseUrl}/groups`);
   assert.ok((await column(page, "name")).includes(name));
+  await page.getByRole("link", { name: "Import" }).click();
+  const small = (text) => ({ name: "groups.csv", mimeType: "text/csv", buffer: Buffer.from(text) });
+  await page.getByLabel("File of CSV").setInputFiles(small(`name\nof a file ${hasScript}\n`));
+  await page.getByRole("button", { name: "Try" }).click();
+  await page.getByRole("status").filter({ hasText: "All lines" }).waitFor();
+  await page.getByRole("button", { name: "Import" }).click();
+  assert.ok((await column(page, "name")).includes(`of a file ${hasScript}`));
   if (!hasScript) return;
   await page.getByRole("link", { name: "Import" }).click();
   const lines = Array.from({ length: 60000 }, (_, index) => `group of a large file ${index}`);

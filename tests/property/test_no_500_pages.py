@@ -96,7 +96,7 @@ def test_choices_of_lists(target: Target, data: DataObject) -> None:
     resource = any_resource(target, data)
     names = ["at", "field", "operator", "value", "choose", "column", "include", "search"]
     fields = data.draw(st.dictionaries(st.sampled_from(names), TEXTS))
-    fields["join"] = data.draw(st.sampled_from(["", "or"]))
+    fields["join"] = data.draw(st.sampled_from(["", "or", "or-0", "or-1", "or-99999"]))
     fields.setdefault("at", f"{resource.path}?{data.draw(queries(target.catalog, resource)).decode('latin-1')}")
     if known := [one.name for one in resource.attributes]:
         fields.setdefault("field", data.draw(st.sampled_from(known)))

@@ -80,6 +80,6 @@ class Draft:
 
     def read_only(self, resource: Resource, name: str, pointer: str | None) -> ApiError | None:
         """Return the error for a field that the principal may read and not write, otherwise None."""
-        if name not in self.context.access.read_only.get(resource.type, ()):
+        if name not in self.context.access.read_only_of(resource.type):
             return None
         return not_allowed(self.context.principal, f"{quoted(name)} may not be written.", pointer=pointer)

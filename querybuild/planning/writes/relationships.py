@@ -112,8 +112,8 @@ def _closed_detail(relationship: Relationship, mode: LinkMode) -> str:
 def _unwritable(draft: Draft, resource: Resource, relationship: Relationship, pointer: str | None) -> ApiError | None:
     """Return the error if the principal may not write the relationship, or an other side of it, which the error
     does not name. Otherwise None."""
-    names = draft.context.access.read_only.get(relationship.target)
-    if not names or names.isdisjoint(draft.catalog.other_sides(resource, relationship)):
+    names = draft.context.access.read_only_of(relationship.target)
+    if names.isdisjoint(draft.catalog.other_sides(resource, relationship)):
         return draft.read_only(resource, relationship.name, pointer)
     return not_allowed(draft.context.principal, f"{quoted(relationship.name)} may not be written.", pointer=pointer)
 

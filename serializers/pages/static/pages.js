@@ -116,7 +116,8 @@ for (const form of document.querySelectorAll("form[data-import]")) {
   const shown = Object.assign(document.createElement("p"), { className: "note", hidden: true });
   shown.setAttribute("role", "status");
   form.before(shown);
-  file.closest("[data-script]").hidden = false;
+  // What is in the text is sent: it may be edited.
+  file.removeAttribute("name");
   let large = null;
   file.addEventListener("change", async () => {
     const [chosen] = file.files;

@@ -5,13 +5,13 @@ They are another page, which the script of the list shows beside it. What comes 
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
 from querybuild.declarations.resource import Attribute
 from querybuild.errors import release_frames
 from querybuild.parse import split_pairs
-from querybuild.planning.context import check_action
 from serializers.links import Pairs, quote_segment
 from serializers.pages.forms import typed_text
 from serializers.pages.queries import ListQuery
@@ -26,8 +26,10 @@ from server.handlers.pages.frames import make_frame
 from server.handlers.pages.tools import facets_of
 from server.handlers.reading import ReadingHandler
 from server.http.negotiation import HTML
-from server.preparing.reads import ReadShape
-from server.routes import ON_MANY
+from server.preparing.reads import ReadKind, ReadShape
+from server.routes import ON_MANY, PAGES
+
+_PREFIX = f"{PAGES}facets"
 
 FACET_SECONDS = 0.05
 """How long one facet may take. A page must not wait for the groups of a million rows."""
@@ -53,18 +55,25 @@ class Facet(msgspec.Struct, frozen=True):
 
 
 class FacetsHandler(ReadingHandler):
-    """Answers with the facets of a collection."""
+    """Answers with the facets of a collection, or of a list of related resources."""
 
     answers_pages = True
 
     async def get(self) -> None:
         self.answer_type = HTML
-        check_action(self.resource, "read", self.context)
-        path = self.engine.base_url + self.resource.path
+        assert self.route is not None
+        relationship = self.route.relationship
+        kind: ReadKind = "collection" if relationship is None else "related"
+        shape = ReadShape(kind, self.resource, relationship, accepts=ON_MANY)
+        self.engine.reads.check(shape, self.context)
+        rows = self.resource if relationship is None else self.catalog.target(relationship)
+        path_id = None if relationship is None else self.path_id(self.resource)
+        path = self.engine.base_url + quote(self.route.path.removeprefix(_PREFIX), safe="/%")
         query = ListQuery(path, ListQuery(path, split_pairs(self.request.query, [])).filters)
-        facets = [await self._facet(one, query) for one in facets_of(self.resource)]
-        title = f"Values of {title_of(self.resource).lower()}"
-        crumbs = (Crumb(title_of(self.resource), query.url()), Crumb("Values"))
+        facets = [await self._facet(one, query, shape, path_id) for one in facets_of(rows)]
+        name = title_of(rows) if relationship is None else relationship.name
+        title = f"Values of {name.lower()}"
+        crumbs = (Crumb(name, query.url()), Crumb("Values"))
         page = render(
             "facets.html",
             make_frame(self.engine, self.request, self.context.principal, title, crumbs),
@@ -73,13 +82,12 @@ class FacetsHandler(ReadingHandler):
         )
         finish_page(self, page)
 
-    async def _facet(self, one: Attribute, query: ListQuery) -> Facet:
+    async def _facet(self, one: Attribute, query: ListQuery, shape: ReadShape, path_id: Any) -> Facet:
         groups: Pairs = (("groupBy", one.name), ("aggregateAs[count]", "count()"), ("sort", "-count"))
         asked = (*query.pairs, *groups, ("page[size]", str(VALUES)), ("page[total]", "none"))
         text = "&".join([f"{quote_segment(name)}={quote_segment(value)}" for name, value in asked])
-        shape = ReadShape("collection", self.resource, accepts=ON_MANY)
         prepared = self.engine.reads.prepare(shape, text, self.context)
-        sent = arguments_of(prepared, self.context, None)
+        sent = arguments_of(prepared, self.context, path_id)
         database = self.database.acting_for(self.context.principal, "read")
         try:
             work = execute_read(database, prepared, sent, self.engine, FACET_SECONDS)

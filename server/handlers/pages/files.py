@@ -3,6 +3,7 @@ form cannot write a query like `filter[age][ge]=18`, so it is sent here, and the
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from urllib.parse import quote
 
@@ -19,6 +20,9 @@ from server.handlers.pages.answering import lead_to
 from server.handlers.pages.conditions import condition
 from server.http.target import canonical_path
 from server.routes import match_route
+
+_JOINED = re.compile(r"or-([0-9]{1,5})")
+"""What the form sends to join a new filter with one that is there: the number of its chip."""
 
 A_YEAR = 31_536_000
 
@@ -58,9 +62,11 @@ class PagesGoHandler(Handler):
         if field:
             operator, value = self.get_query_argument("operator", "eq"), self.get_query_argument("value", "")
             name, _, counted = field.partition(".")
-            if self.get_query_argument("join", "") == "or":
+            joined = _JOINED.fullmatch(self.get_query_argument("join", ""))
+            if joined is not None:
                 keys = (name, COUNT, operator) if counted == COUNT else (field, operator)
-                return listed.with_alternative(partial(condition, target, self.catalog), keys, value)
+                make = partial(condition, target, self.catalog)
+                return listed.with_alternative(int(joined[1]), make, keys, value)
             if counted == COUNT:
                 return listed.with_count(name, operator, value)
             return listed.with_filter(field, operator, value)

@@ -26,7 +26,7 @@ from server.handlers.pages.frames import make_frame
 from server.handlers.pages.sent_forms import check_own_page, read_fields
 from server.handlers.reading import ReadingHandler
 from server.handlers.writing import WritingHandler
-from server.http.negotiation import HTML
+from server.http.negotiation import FORM, HTML
 from server.preparing.reads import PreparedRead, ReadShape
 from server.routes import ON_LINKAGE, ON_ONE
 
@@ -52,7 +52,7 @@ class FormHandler(WritingHandler):
 
     def read_form(self) -> forms.Sent:
         """Return the fields of the sent form. Raises RequestFault."""
-        self._sent = read_fields(self.received.take())
+        self._sent = read_fields(self.received.take(), self.request.headers.get("Content-Type", FORM.name))
         # What belongs to the form is not for the read that answers the write.
         self.request.query = ""
         return self._sent

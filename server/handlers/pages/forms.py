@@ -43,7 +43,7 @@ class ResourceForm(FormHandler):
 
     def fields(self) -> tuple[list[FormField], list[LinkField]]:
         """Return the fields, without values."""
-        read_only = self.context.access.read_only.get(self.resource.type, frozenset())
+        read_only = self.context.access.read_only_of(self.resource.type)
         links = forms.link_fields(self.resource, read_only, on_create=self.on_create)
         for link in links:
             target = self.catalog.by_type[link.target]

@@ -12,15 +12,15 @@ from querybuild.errors import ApiError
 from querybuild.parse import ON_CONFLICT, parse_on_conflict
 from querybuild.planning.context import check_action, check_method, refused_action
 from querybuild.planning.writes.conflicts import conflict_keys
-from serializers.lines.reading import csv_batches
 from serializers.pages.rendering import Crumb, render
-from server.execution.writes.imports import Import, Records
+from server.execution.writes.imports import Records
 from server.execution.writes.reply import Reply
 from server.handlers.pages.answering import finish_page
 from server.handlers.pages.form_base import FormHandler
+from server.handlers.resources.importing import csv_records, make_import, run_import
 
-TEXT, CHECK, KEY = "text", "check", "key"
-"""The field with the lines, the name of the button that only tries them, and the fields by which a row that is there is
+FILE, TEXT, CHECK, KEY = "file", "text", "check", "key"
+"""The file and the field with the lines, the name of the button that only tries them, and the fields by which a row is
 found and updated."""
 
 
@@ -37,29 +37,27 @@ class ImportFormHandler(FormHandler):
         check_action(self.resource, "create", self.context)
         self.is_tried = CHECK in self.read_form()
         try:
-            await self.answer_write(self._parse, self._plan, self._run, lambda *_: self.go(self.list_path()))
+            await self.answer_write(
+                self._parse,
+                lambda records, _: make_import(self, records),
+                partial(run_import, self),
+                lambda *_: self.go(self.list_path()),
+            )
         except ApiError as error:
             refused, status = self.refusal(error)
             self._show([one["detail"] for one in refused], status)
 
+    @property
+    def _text(self) -> str:
+        """The lines: those of a file come first. A browser sends an empty part if no file is chosen."""
+        return self._sent.get(FILE) or self._sent.get(TEXT, "")
+
     def _parse(self, errors: list[ApiError]) -> Records:
         """Return what reads the lines."""
-        settings, key = self.engine.settings, self._sent.get(KEY)
+        key = self._sent.get(KEY)
         on_conflict = parse_on_conflict(((ON_CONFLICT, key),), errors) if key else None
         asked = msgspec.structs.replace(self.asked("create"), on_conflict=on_conflict)
-        file = io.BytesIO(self._sent.get(TEXT, "").encode())
-        known = file, self.resource, asked, self._read_only(), settings.max_body_bytes
-        return partial(csv_batches, *known, is_safe=settings.csv_safe)
-
-    def _plan(self, records: Records, _: list[ApiError]) -> Import:
-        return Import(self.writer, self.engine, self.context, self.resource, records)
-
-    def _read_only(self) -> frozenset[str]:
-        return self.context.access.read_only.get(self.resource.type, frozenset())
-
-    async def _run(self, work: Import) -> int:
-        async with self._running.imports:
-            return await work.run()
+        return csv_records(self, io.BytesIO(self._text.encode()), asked)
 
     async def _send_reply(self, reply: Reply) -> None:
         """Lead to the list, or say what a try has found."""
@@ -69,7 +67,7 @@ class ImportFormHandler(FormHandler):
         self._show(is_right=True)
 
     def _show(self, errors: Sequence[str] = (), status: int = 200, *, is_right: bool = False) -> None:
-        read_only = self._read_only()
+        read_only = self.context.access.read_only_of(self.resource.type)
         names = [
             one.name
             for one in self.resource.attributes
@@ -81,7 +79,7 @@ class ImportFormHandler(FormHandler):
             "import.html",
             self.frame(title, Crumb("Import")),
             heading=title,
-            text=self._sent.get(TEXT, ""),
+            text=self._text,
             errors=errors,
             is_right=is_right,
             names=names,

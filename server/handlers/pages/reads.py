@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -247,9 +247,9 @@ def _form_url(asked: Asked, action: str, path: str) -> str:
 
 def _facets_url(asked: Asked, query: ListQuery) -> str:
     """Return the URL of the values of some fields of a list, empty without one."""
-    if asked.route.shape is not Shape.COLLECTION or not facets_of(asked.resource):
+    if asked.route.function is not None or not facets_of(asked.resource):
         return ""
-    return ListQuery(_form_url(asked, "facets", asked.resource.path), query.filters).url()
+    return ListQuery(_form_url(asked, "facets", quote(asked.route.path, safe="/%")), query.filters).url()
 
 
 def _new_url(asked: Asked) -> str:

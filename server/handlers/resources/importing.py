@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
@@ -19,7 +19,9 @@ from server.http.headers import Headers
 from server.http.negotiation import CSV, NDJSON, MediaType
 
 if TYPE_CHECKING:
+    from querybuild.query import Change
     from server.handlers.resources.resource import CollectionHandler
+    from server.handlers.writing import WritingHandler
 
 _TYPES = {one.name: one for one in (CSV, NDJSON)}
 _ACCEPTS = frozenset({ON_CONFLICT})
@@ -41,26 +43,36 @@ async def answer_import(handler: CollectionHandler, media_type: MediaType) -> No
     handler.is_stream = True
     await handler.answer_write(
         partial(_records, handler, media_type),
-        lambda records, _: Import(handler.writer, handler.engine, handler.context, handler.resource, records),
-        partial(_run, handler),
+        lambda records, _: make_import(handler, records),
+        partial(run_import, handler),
         lambda _, count: Reply(201, msgspec.json.encode(MetaDocument({"count": count}))),
     )
 
 
 def _records(handler: CollectionHandler, media_type: MediaType, errors: list[ApiError]) -> Records:
     """Return what reads the file."""
-    settings, received, resource = handler.engine.settings, handler.received, handler.resource
+    received = handler.received
     assert isinstance(received, ReceivedFile)
     on_conflict = parse_on_conflict(split_pairs(handler.request.query, []), errors)
     asked = msgspec.structs.replace(handler.asked("create"), on_conflict=on_conflict)
     if media_type is NDJSON:
-        return partial(ndjson_batches, received.file, asked, settings.max_body_bytes)
-    read_only = handler.context.access.read_only.get(resource.type, frozenset())
-    known = received.file, resource, asked, read_only, settings.max_body_bytes
+        return partial(ndjson_batches, received.file, asked, handler.engine.settings.max_body_bytes)
+    return csv_records(handler, received.file, asked)
+
+
+def csv_records(handler: WritingHandler, file: BinaryIO, asked: Change) -> Records:
+    """Return what reads a file of CSV. asked: what is asked for each line."""
+    settings, resource = handler.engine.settings, handler.resource
+    known = file, resource, asked, handler.context.access.read_only_of(resource.type), settings.max_body_bytes
     return partial(csv_batches, *known, is_safe=settings.csv_safe)
 
 
-async def _run(handler: CollectionHandler, work: Import) -> int:
+def make_import(handler: WritingHandler, records: Records) -> Import:
+    """Return the work of an import."""
+    return Import(handler.writer, handler.engine, handler.context, handler.resource, records)
+
+
+async def run_import(handler: WritingHandler, work: Import) -> int:
     """Run an import. A worker has one at a time, because each keeps a connection and the loop busy."""
     async with handler.imports:
         return await work.run()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import Any
 
@@ -34,11 +33,6 @@ class CollectionHandler(WritingHandler):
             self.received = ReceivedFile(self.request, self.request_id, most, bodies)
             # A file has no version of its own, and is not a document.
             self.method = msgspec.structs.replace(self.method, body=ANY, preconditions=frozenset())
-
-    @property
-    def imports(self) -> asyncio.Lock:
-        """Held by the import of this worker."""
-        return self._running.imports
 
     async def get(self) -> None:
         await self.answer_read(ReadShape("collection", self.resource, accepts=self.method.accepts))

@@ -30,7 +30,7 @@ SQL = """
 """
 
 
-async def joined(api: Api, at: str, field: str, operator: str, value: str, join: str = "or") -> Answer:
+async def joined(api: Api, at: str, field: str, operator: str, value: str, join: str = "or-0") -> Answer:
     sent = urlencode({"at": at, "join": join, "field": field, "operator": operator, "value": value})
     return await get(api, f"/-/pages/go?{sent}")
 
@@ -89,10 +89,10 @@ async def test_three_alternatives_and_another_filter(inspected: Inspected) -> No
     url = "/t"
     for join, field, operator, value in (
         ("", "id", "le", "3"),
-        ("or", "id", "gt", "99"),
+        ("or-0", "id", "gt", "99"),
         ("", "id", "eq", "1"),
-        ("or", "s", "eq", "null"),
-        ("or", "id", "eq", "3"),
+        ("or-1", "s", "eq", "null"),
+        ("or-1", "id", "eq", "3"),
     ):
         url = (await joined(api, url, field, operator, value, join)).headers["Location"]
     page = await browse(api, url)
@@ -103,8 +103,38 @@ async def test_three_alternatives_and_another_filter(inspected: Inspected) -> No
     assert [row["id"] for row in table(page)] == ["1", "2", "3"]
     without = page.one("ul", class_="chips").all("a")[0]["href"]
     assert await ids(api, without) == ["1", "2", "3"]
-    assert page.one("select", name="join")
+    assert [one.text for one in page.one("select", name="join").all("option")] == [
+        "and",
+        "or, with “id ≤ 3 or id > 99”",
+        "or, with “id = 1 or s = null or id = 3”",
+    ]
     assert not (await browse(api, "/t")).all("select", name="join")
+
+
+async def test_any_filter_can_be_joined(inspected: Inspected) -> None:
+    """Also one between others, in JSON or not, beside a search and a sort."""
+    api = await inspected(SQL)
+    filters = (
+        "filter[id]=1",
+        'filter=[{"name":"i","op":"eq","val":5},{"name":"s","op":"eq","val":"7"}]',
+        "filter[b]=9",
+    )
+    at = "/t?sort=-id&" + "&".join(filters)
+    texts = ["id = 1", "i = 5", "s = 7", "b = 9"]
+    for number, text in enumerate(texts):
+        url = (await joined(api, at, "id", "eq", "2", f"or-{number}")).headers["Location"]
+        chips = [one.text for one in (await browse(api, url)).one("ul", class_="chips").all("bdi")]
+        assert sorted(chips) == sorted([one for one in texts if one != text] + [f"{text} or id = 2"])
+        assert "sort=-id" in url
+    for wrong in ("or-4", "or-99999"):
+        answer = await joined(api, at, "id", "eq", "2", wrong)
+        assert (answer.status, b"There is no such filter" in answer.body) == (400, True)
+    assert (await joined(api, "/t", "id", "eq", "2")).status == 400
+
+
+async def test_a_search_cannot_be_joined(inspected: Inspected) -> None:
+    api = await inspected("CREATE TABLE t (id int PRIMARY KEY, s text)")
+    assert not (await browse(api, "/t?sort=id")).all("select", name="join")
 
 
 async def test_numbers_of_related_rows(inspected: Inspected) -> None:

@@ -417,6 +417,38 @@ async def test_an_import_updates_what_is_there(inspected: Inspected) -> None:
         assert (await send(api, url, {"text": "a,b,c\nx,new,2\n", "key": key})).status == 400, key
 
 
+async def test_an_import_of_a_file(inspected: Inspected) -> None:
+    """As a browser sends it without a script. Without a chosen file the text counts."""
+    api = await inspected("CREATE TABLE t (id serial PRIMARY KEY, a text UNIQUE)")
+    url = "/-/pages/import/t"
+    assert (await browse(api, url)).one("form", class_="form")["enctype"] == "multipart/form-data"
+
+    async def sent(text: str, file: bytes, name: str = "t.csv", **buttons: str) -> Answer:
+        fields = {"text": text.encode(), "key": b"", **{one: value.encode() for one, value in buttons.items()}}
+        begin = "--b\r\nContent-Disposition: form-data; name="
+        parts = [f'{begin}"{one}"\r\n\r\n'.encode() + value for one, value in fields.items()]
+        head = f'{begin}"file"; filename="{name}"\r\nContent-Type: text/csv\r\n\r\n'
+        body = b"\r\n".join([*parts, head.encode() + file, b"--b--\r\n"])
+        headers = {"Accept": BROWSER, "Sec-Fetch-Site": "same-origin"}
+        return await api.request(
+            "POST", url, body=body, headers={**headers, "Content-Type": "multipart/form-data; boundary=b"}
+        )
+
+    tried = await sent("", "a\nö,\n".encode(), check="1")
+    assert tried.status == 400
+    assert parse(tried.body).one("textarea").text == "a ö,"
+    assert (await sent("ignored", "a\nö\n".encode(), check="1")).status == 200
+    assert (await sent("ignored", b"a\r\nx\r\n")).status == 303
+    assert (await sent("a\ny\n", b"", "")).status == 303
+    assert (await sent("", b"a\n\xff\n")).status == 400
+    assert [row["a"] for row in await api.sql("SELECT a FROM t ORDER BY a")] == ["x", "y"]
+    for content_type in ("multipart/form-data", "multipart/form-data; boundary=", "multipart/form-data; boundary=x"):
+        headers = {"Accept": BROWSER, "Content-Type": content_type, "Sec-Fetch-Site": "same-origin"}
+        assert (await api.request("POST", url, body=b"--b\r\n", headers=headers)).status == 400
+    other = {"Accept": BROWSER, "Content-Type": "multipart/form-data; boundary=b", "Sec-Fetch-Site": "same-origin"}
+    assert (await api.request("POST", "/-/pages/new/t", body=b"--b--", headers=other)).status == 415
+
+
 async def test_fields_that_may_not_be_written_are_read_only(inspected: Inspected) -> None:
     api = await inspected(NOTES, Catalog([SECRET]))
     for path in ("/notes", "/notes/1", "/-/pages/edit/notes/1", "/-/pages/new/notes"):

@@ -8,7 +8,7 @@ from querybuild.declarations.resource import RELATIONSHIP_METHODS, RESOURCE_METH
 from querybuild.parse import FAMILIES
 from server.handlers import HANDLERS
 from server.handlers.custom import CustomHandler, defined_methods
-from server.http.negotiation import ANY, ATOMIC_OPERATIONS, BROWSED, FORM, JSON_API, LISTS
+from server.http.negotiation import ANY, ATOMIC_OPERATIONS, BROWSED, FILE_FORM, FORM, JSON_API, LISTS
 from server.routes import OPENMETRICS, QUERIED, QUERY, TABLE, TEXT, Shape, methods_of
 
 ALL = RESOURCE_METHODS | RELATIONSHIP_METHODS
@@ -20,7 +20,7 @@ CREATE, ONE, LINKAGE = f"fields {INCLUDES} onConflict", f"fields {INCLUDES}", f"
 LINKAGE_READ = f"fields filter {INCLUDES} page sort"
 READ_LINKAGE = f"answerAs {LINKAGE_READ}"
 MANY = f"aggregateAs answerAs fields filter groupBy groupFilter {INCLUDES} nearTo page searchText sort timeZone"
-NAMES = {None: "", JSON_API: "json:api", ATOMIC_OPERATIONS: "atomic", ANY: "any", FORM: "form"}
+NAMES = {None: "", JSON_API: "json:api", ATOMIC_OPERATIONS: "atomic", ANY: "any", FORM: "form", FILE_FORM: "file"}
 
 
 @pytest.mark.parametrize(
@@ -35,10 +35,13 @@ NAMES = {None: "", JSON_API: "json:api", ATOMIC_OPERATIONS: "atomic", ANY: "any"
         *((shape, ALL, None, ["GET||"]) for shape in (Shape.PAGES_FILE, Shape.PAGES_GO)),
         *(
             (shape, ALL, None, ["GET||", "POST||form"])
-            for shape in (Shape.FORM_NEW, Shape.FORM_IMPORT, Shape.FORM_EDIT, Shape.FORM_DELETE)
+            for shape in (Shape.FORM_NEW, Shape.FORM_EDIT, Shape.FORM_DELETE)
         ),
+        (Shape.FORM_IMPORT, ALL, None, ["GET||", "POST||file"]),
         (Shape.PAGES_BYTES, ALL, None, ["GET||"]),
         (Shape.PAGES_FACETS, ALL, None, ["GET||"]),
+        (Shape.PAGES_FACETS, {"read"}, True, ["GET||"]),
+        (Shape.PAGES_FACETS, {"read"}, False, []),
         (Shape.PAGES_CHOOSE, ALL, None, ["POST||form"]),
         (Shape.FORM_NEW, {"list"}, None, []),
         (Shape.FORM_LINKS, ALL, True, ["GET||", "POST||form"]),
