@@ -168,12 +168,14 @@ class SignIn:
             form = {"token": session.refresh_token, "token_type_hint": "refresh_token"}
             with suppress(FetchError):
                 await self._post(metadata.revocation_endpoint, metadata, form)
-        if metadata.end_session_endpoint is None:
+        try:
+            self._tokens.fetcher.check_url(metadata.end_session_endpoint or "")
+        except FetchError:
             return ""
         parameters = {"client_id": self._client_id, "post_logout_redirect_uri": self._home}
         if session is not None and session.sid:
             parameters["logout_hint"] = session.sid
-        return _with_query(metadata.end_session_endpoint, urlencode(parameters))
+        return _with_query(metadata.end_session_endpoint or "", urlencode(parameters))
 
     async def _session(self, answer: dict[str, Any], access_token: str) -> Session:
         """Return the session of an answer with tokens. Raises InvalidToken, AuthUnavailable."""

@@ -6,6 +6,8 @@ import json
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from querybuild.declarations.resource import Resource
 from querybuild.errors import Unauthenticated
 from serializers.json_api import MEDIA_TYPE
@@ -94,13 +96,14 @@ def error_page(handler: Handler, made: ErrorAnswer) -> bytes:
     tell_of_page(handler)
     engine = handler.engine
     codes = {one["code"] for one in errors}
-    offers_sign_in = engine.authenticator.sessions is not None and handler.sender.principal.is_anonymous
-    asks_to_sign_in = offers_sign_in and codes == {UNAUTHENTICATED}
     title = errors[0]["title"] if len(errors) == 1 else HTTPStatus(made.status).phrase
-    title = "Sign in to see this" if asks_to_sign_in else title
+    frame = make_frame(engine, handler.request, handler.sender.principal, title)
+    asks_to_sign_in = bool(frame.sign_in_url) and codes == {UNAUTHENTICATED}
+    if asks_to_sign_in:
+        frame = msgspec.structs.replace(frame, title="Sign in to see this")
     return render(
         "error.html",
-        make_frame(engine, handler.request, handler.sender.principal, title),
+        frame,
         errors=errors,
         asks_to_sign_in=asks_to_sign_in,
         is_of_sign_in=bool(codes & OF_SIGN_IN),

@@ -29,7 +29,7 @@ def make_frame(
 ) -> Frame:
     """Return what a page has around its content. The arguments are those of `Frame`."""
     chosen, base = engine.authenticator.chosen, engine.base_url
-    offers_sign_in = engine.authenticator.sessions is not None and principal.is_anonymous
+    offers_sign_in = principal.is_anonymous and _is_signed_out(engine, request)
     path = below_prefix(request.path, engine.settings.path_prefix) or "/"
     is_of_signing = path in _OF_SIGNING
     back = "/" if is_of_signing else _way_back(path, request)
@@ -46,6 +46,13 @@ def make_frame(
         choices=() if chosen is None else tuple(chosen.by_name),
         chosen="" if chosen is None else chosen.name_of(principal),
     )
+
+
+def _is_signed_out(engine: Engine, request: Request) -> bool:
+    """Return whether people can sign in, and the browser has no session. Where there is no route, nobody has asked who
+    it is."""
+    sessions = engine.authenticator.sessions
+    return sessions is not None and (bool(request.answer_cookies) or sessions.session_of(request) is None)
 
 
 def _way_back(path: str, request: Request) -> str:

@@ -635,6 +635,25 @@ async def test_files_of_pages_have_no_cookies(shop: Shop, issuer: SignInIssuer, 
     assert (answer.status, browser.set, len(issuer.forms)) == (200, [], 1)
 
 
+async def test_what_has_not_changed_keeps_the_session(shop: Shop, issuer: SignInIssuer, clock: Clock) -> None:
+    browser = await sign_in(await shop(), issuer)
+    tag = (await browser.fetch("/notes/1")).headers["ETag"]
+    clock.seconds = 601
+    answer = await browser.fetch("/notes/1", **{"If-None-Match": tag})
+    assert (answer.status, len(browser.set)) == (304, 1)
+    clock.seconds = 1202
+    assert await titles(browser) == ["of ann", "of bob"]
+
+
+@pytest.mark.parametrize("path", ["/notes/99", "/notes?sort=x", "/-/docs", "/-/openapi.json", "/"])
+async def test_each_answer_keeps_the_session(shop: Shop, issuer: SignInIssuer, clock: Clock, path: str) -> None:
+    browser = await sign_in(await shop(), issuer)
+    for clock.seconds in (601.0, 1202.0):
+        assert (await browser.open(path)).status < 500
+        assert (len(browser.set), len(browser.cookies)) == (1, 1)
+        assert await titles(browser) == ["of ann", "of bob"]
+
+
 async def test_streams_keep_the_session(shop: Shop, issuer: SignInIssuer, clock: Clock) -> None:
     browser = await sign_in(await shop(), issuer)
     clock.seconds = 601
@@ -684,6 +703,14 @@ async def test_no_input_causes_a_500(shop: Shop, issuer: SignInIssuer, clock: Cl
         assert answer.status < 500, (method, path, query, browser.cookies, answer.body)
         asked.add((path, answer.status))
     assert len(asked) > 15
+
+
+async def test_a_page_without_a_route_offers_no_sign_in_to_who_is_signed_in(shop: Shop, issuer: SignInIssuer) -> None:
+    api = await shop()
+    link = f"{PUBLIC}/-/pages/sign-in?to=/nothing"
+    assert parse((await Browser(api).open("/nothing")).body).one("header").all("a", href=link)
+    answer = await (await sign_in(api, issuer)).open("/nothing")
+    assert (answer.status, parse(answer.body).one("header").all("a", href=link)) == (404, [])
 
 
 async def test_pages_without_the_setting(inspected: Inspected) -> None:
