@@ -11,7 +11,7 @@ import time
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.issuer import DISCOVERY, Issuer, private_key, signed
+from tests.issuer import AUDIENCE, DISCOVERY, Issuer, private_key, signed
 
 AUTHORIZE, TOKEN, REVOKE, LOGOUT = "/authorize", "/token", "/revoke", "/logout"
 LOGIN_CLIENT = "shop pages"
@@ -21,7 +21,7 @@ class SignInIssuer(Issuer):
     """An issuer that knows people. grants: refresh tokens with the subject; one that was used ends all of its subject.
     forms: what the token endpoint was sent. seconds: how long an access token counts. claims, id_claims: further ones
     of access tokens and ID tokens. gives_refresh, rotates: whether there are refresh tokens, and new ones each time.
-    padding: makes them longer."""
+    padding: makes them longer. is_opaque: whether access tokens are known by introspection only."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,6 +36,7 @@ class SignInIssuer(Issuer):
         self.metadata: dict[str, Any] = {}
         self.gives_refresh = self.rotates = True
         self.padding = ""
+        self.is_opaque = False
         self.answers |= {TOKEN: self._token, REVOKE: self._revoke}
 
     def document(self, path: str) -> Any:
@@ -86,6 +87,10 @@ class SignInIssuer(Issuer):
 
     def _tokens(self, subject: str, nonce: str | None) -> bytes:
         access_token = self.token(**({"sub": subject, "exp": _now() + self.seconds} | self.claims))
+        if self.is_opaque:
+            known = {"sub": subject, "aud": AUDIENCE, "exp": _now() + self.seconds} | self.claims
+            access_token = secrets.token_urlsafe(24)
+            self.active[access_token] = known
         answer: dict[str, Any] = {"access_token": access_token, "token_type": "Bearer", "expires_in": self.seconds}
         if self.gives_refresh and (self.rotates or nonce is not None):
             answer["refresh_token"] = f"{subject}-{secrets.token_urlsafe(8)}{self.padding}"

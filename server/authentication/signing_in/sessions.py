@@ -162,6 +162,8 @@ class Sessions:
             request.answer_cookies = cookies.deleted(request, self.cookie)
             return ANONYMOUS
         self._keep(request, sealed)
+        if time.time() >= renewed.ends_at:
+            raise AuthUnavailable("The session cannot be renewed now; try again.")
         request.is_signed_in = True
         return renewed.principal
 

@@ -141,12 +141,17 @@ class SignIn:
         return msgspec.structs.replace(session, sid=sid if isinstance(sid, str) else "")
 
     async def renewed(self, session: Session) -> Session | None:
-        """Return the session with new tokens, or None if the issuer has ended it. Raises AuthUnavailable."""
+        """Return the session with new tokens, or None if the issuer has ended it. Only the refresh token is new if the
+        access token cannot be verified now. Raises AuthUnavailable."""
+        self._tokens.check_ready()
         answer = await self._ask({"grant_type": "refresh_token", "refresh_token": session.refresh_token})
         if isinstance(answer, str):
             return None
         try:
             renewed = await self._session(answer, _text(answer, "access_token"))
+        except AuthUnavailable:
+            # The refresh token is used up, so the next one must not be lost.
+            return msgspec.structs.replace(session, refresh_token=_refresh_token(answer) or session.refresh_token)
         except (InvalidToken, SignInRefused) as error:
             log.error("a session has ended: a token of the issuer is not accepted: %s", error.detail)
             return None
@@ -188,7 +193,7 @@ class SignIn:
             issuer=principal.issuer,
             expires_at=float(principal.claims.get("exp", ends_at)) + self._leeway_seconds,
             checked_at=now,
-            refresh_token=str(answer.get("refresh_token") or ""),
+            refresh_token=_refresh_token(answer) or "",
         )
 
     def _check_id_token(self, claims: dict[str, Any], attempt: Attempt, id_token: str, access_token: str) -> None:
@@ -273,6 +278,12 @@ def _text(answer: dict[str, Any], name: str) -> str:
     if not isinstance(value, str) or not value:
         raise SignInRefused(f"The answer of the issuer has no {name}.")
     return value
+
+
+def _refresh_token(answer: dict[str, Any]) -> str | None:
+    """Return the refresh token of an answer, None without one."""
+    token = answer.get("refresh_token")
+    return token if isinstance(token, str) else None
 
 
 def _reason(error: FetchError) -> str:

@@ -24,7 +24,7 @@ from tests.http.access.browsers import PUBLIC, Browser
 from tests.http.conftest import Answer, Api, Inspected
 from tests.http.pages.html import parse
 from tests.http.pages.sending import FORM, filled
-from tests.issuer import AUDIENCE, DISCOVERY
+from tests.issuer import AUDIENCE, DISCOVERY, INTROSPECTION
 from tests.sign_in_issuer import AUTHORIZE, LOGIN_CLIENT, LOGOUT, TOKEN, SignInIssuer
 from tests.waiting import until
 from waterspout import SUBJECT, Allow, Role
@@ -419,7 +419,7 @@ async def test_short_tokens_are_renewed_in_time(shop: Shop, issuer: SignInIssuer
     browser = await sign_in(await shop(), issuer)
     clock.seconds = 30
     assert (await titles(browser), len(issuer.forms)) == (["of ann", "of bob"], 1)
-    clock.seconds = 75
+    clock.seconds = 65
     assert (await titles(browser), len(issuer.forms)) == (["of ann", "of bob"], 2)
 
 
@@ -475,6 +475,30 @@ async def test_while_the_issuer_is_away(shop: Shop, issuer: SignInIssuer, clock:
     assert (answer.status, answer.headers["Retry-After"], browser.set) == (503, "1", [])
     issuer.answers[TOKEN] = usual
     assert await titles(browser) == ["of ann", "of bob"]
+
+
+async def test_a_refresh_token_is_not_lost_while_tokens_cannot_be_verified(
+    shop: Shop, issuer: SignInIssuer, clock: Clock, tmp_path: Path
+) -> None:
+    """With opaque access tokens: the issuer renews the session, and then does not answer about the new token."""
+    secret = tmp_path / "introspection-secret"
+    secret.write_text("x")
+    api = await shop(
+        auth_introspection_url=issuer.url + INTROSPECTION,
+        auth_introspection_client_id="x",
+        auth_introspection_secret_file=secret,
+    )
+    issuer.is_opaque = True
+    browser = await sign_in(api, issuer)
+    assert await titles(browser) == ["of ann", "of bob"]
+    issuer.answers[INTROSPECTION] = 500
+    clock.seconds = 400
+    assert (await titles(browser), len(browser.set)) == (["of ann", "of bob"], 1)
+    clock.seconds = 601
+    assert (await titles(browser), len(browser.set)) == (503, 1)
+    del issuer.answers[INTROSPECTION]
+    assert (await titles(browser), len(browser.set)) == (["of ann", "of bob"], 1)
+    assert len(issuer.forms) == 4
 
 
 @pytest.mark.parametrize("seconds", [310, 650])
