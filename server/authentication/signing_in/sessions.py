@@ -181,7 +181,7 @@ class Sessions:
             with self._renewals.locked(token) as is_locked:
                 if is_locked:
                     known = self._renewals.get(token)
-                    if known is None:
+                    if known is None or self._is_due(known, token):
                         session = await self.sign_in.renewed(opened.session)
                         known = b"" if session is None else self._seal(session)
                         self._renewals.put(token, known)
@@ -190,6 +190,11 @@ class Sessions:
                 break
             await asyncio.sleep(PAUSE_SECONDS)
         raise AuthUnavailable("The session is being renewed; try again.")
+
+    def _is_due(self, sealed: bytes, token: str) -> bool:
+        """Return whether a session that was renewed with a refresh token has to be renewed with the same one again."""
+        opened = self._open(sealed.decode())
+        return opened is not None and opened.session.refresh_token == token and time.time() >= opened.renew_at
 
     def _keep(self, request: Request, sealed: bytes) -> None:
         """Keep a session in the cookie of a browser. Raises SignInRefused."""

@@ -463,6 +463,10 @@ async def test_refresh_tokens_that_are_not_replaced(shop: Shop, issuer: SignInIs
     for clock.seconds in (700.0, 1400.0, 2100.0):
         assert await titles(browser) == ["of ann", "of bob"]
     assert len(issuer.forms) == 4
+    often = await sign_in(await shop(session_minutes=1), issuer)
+    for clock.seconds in (2135.0, 2170.0, 2205.0):
+        assert await titles(often) == ["of ann", "of bob"]
+    assert len(issuer.forms) == 8
 
 
 async def test_while_the_issuer_is_away(shop: Shop, issuer: SignInIssuer, clock: Clock) -> None:
