@@ -10,6 +10,8 @@ from server.http.request import Request
 PART_BYTES, MAX_PARTS = 3800, 4
 """How long a part of a cookie is, and how many parts it has. Browsers keep 4,096 bytes of a cookie, with its name."""
 
+_ATTRIBUTES = "; Path=/; Secure; HttpOnly; SameSite=Lax"
+
 
 def counts(request: Request) -> bool:
     """Return whether cookies count for a request: a page of the server's own origin sends it, or a person opens an
@@ -44,9 +46,6 @@ def written(request: Request, name: str, value: str, *, max_seconds: int | None 
 def deleted(request: Request, name: str) -> list[str]:
     """Return the headers Set-Cookie that delete a cookie, with all parts that were sent."""
     return _deleted(request, _names(name))
-
-
-_ATTRIBUTES = "; Path=/; Secure; HttpOnly; SameSite=Lax"
 
 
 def _deleted(request: Request, names: list[str]) -> list[str]:

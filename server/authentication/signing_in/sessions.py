@@ -115,6 +115,9 @@ class Sessions:
         state = answer.get("state", "").encode()
         attempt = next((one for one in attempts if hmac.compare_digest(one.state.encode(), state)), None)
         if attempt is None:
+            if self.session_of(request) is not None:
+                # Somebody goes back to this address after the sign-in.
+                return "/"
             raise SignInFailed("This sign-in is not known: it took over ten minutes, or has ended. Sign in again.")
         await self.sign_in.check_issuer(answer.get("iss", ""))
         if "error" in answer:

@@ -267,6 +267,10 @@ async def test_answers_that_belong_to_no_sign_in(shop: Shop, issuer: SignInIssue
     assert (await come_back(browser, query)).status == 400
     clock.seconds = 0
     assert (await come_back(browser, query)).status == 303
+    # Who is signed in and goes back to this address is not told of a fault.
+    again = await come_back(browser, query)
+    assert (again.status, again.headers["Location"], browser.set) == (303, f"{PUBLIC}/", [])
+    browser.cookies.clear()
     assert (await come_back(browser, query)).status == 400
 
 
