@@ -14,7 +14,6 @@ from typing import Any, Literal
 import msgspec
 
 from querybuild.errors import ParameterError
-from querybuild.filters import COUNT
 from querybuild.parse import ANSWER_AS, SEARCH_TEXT
 from serializers.links import Pairs, quote_segment, with_query
 
@@ -77,16 +76,10 @@ class ListQuery:
         names = without | {name for name, _ in added}
         return self._url((*[pair for pair in self.pairs if pair[0] not in names], *[pair for pair in added if pair[1]]))
 
-    def with_filter(self, name: str, operator: str, value: str) -> str:
-        """Return the URL with one more filter."""
-        kept = [pair for pair in self.pairs if pair[0] not in _POSITIONS]
-        key = f"filter[{name}]" if operator == "eq" else f"filter[{name}][{operator}]"
-        return self._url((*kept, (key, value)))
-
-    def with_count(self, name: str, operator: str, value: str) -> str:
-        """Return the URL with one more filter, for the number of related resources."""
-        kept = [pair for pair in self.pairs if pair[0] not in _POSITIONS]
-        return self._url((*kept, (f"filter[{name}][{COUNT}][{operator}]", value)))
+    def with_filter(self, keys: Sequence[str], value: str) -> str:
+        """Return the URL with one more filter, `filter[key][key]=value`."""
+        names = keys[:1] if tuple(keys[1:]) == ("eq",) else keys
+        return self._first_page((*self.pairs, ("filter" + "".join([f"[{one}]" for one in names]), value)))
 
     def with_alternative(self, number: int, condition: Condition, keys: Sequence[str], value: str) -> str:
         """Return the URL with a group in place of a filter: this one, or `filter[key][key]=value`. number: that of its
@@ -102,9 +95,9 @@ class ListQuery:
             elif item is not None:
                 items.append(item)
         replaced = {index for place, (index, item) in enumerate(places) if place == number or item is not None}
-        pairs = [pair for index, pair in enumerate(self.pairs) if index not in replaced and pair[0] not in _POSITIONS]
+        pairs = [pair for index, pair in enumerate(self.pairs) if index not in replaced]
         # There may be only one filter of JSON.
-        return self._url((*pairs, ("filter", msgspec.json.encode(items).decode())))
+        return self._first_page((*pairs, ("filter", msgspec.json.encode(items).decode())))
 
     def _places(self) -> Iterator[tuple[int, msgspec.Raw | None]]:
         """Yield the filters: the position of their parameter, and the filter object of one in JSON. Raises
@@ -155,12 +148,14 @@ class ListQuery:
             pairs = [pair for place, pair in enumerate(self.pairs) if place != index]
             if rest:
                 pairs.insert(index, ("filter", rest))
-            without = self._url(tuple([pair for pair in pairs if pair[0] not in _POSITIONS]))
-            yield Chip(filter_text(item), without, next(numbers))
+            yield Chip(filter_text(item), self._first_page(pairs), next(numbers))
 
     def _without(self, index: int) -> str:
-        pairs = [pair for place, pair in enumerate(self.pairs) if place != index and pair[0] not in _POSITIONS]
-        return self._url(tuple(pairs))
+        return self._first_page([pair for place, pair in enumerate(self.pairs) if place != index])
+
+    def _first_page(self, pairs: Sequence[tuple[str, str]]) -> str:
+        """Return the URL with these parameters, but for the position of the page: the list has other rows."""
+        return self._url(tuple([pair for pair in pairs if pair[0] not in _POSITIONS]))
 
     def _url(self, pairs: Pairs) -> str:
         return with_query(

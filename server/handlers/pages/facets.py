@@ -101,6 +101,6 @@ class FacetsHandler(ReadingHandler):
 
 def _value(one: Attribute, value: Any, count: int, query: ListQuery) -> Value:
     if value is None:
-        return Value("null", count, query.with_filter(one.name, "is_", "null"))
+        return Value("null", count, query.with_filter((one.name, "is_"), "null"))
     text = typed_text(value)
-    return Value(text or "empty", count, query.with_filter(one.name, "eq", text))
+    return Value(text or "empty", count, query.with_filter((one.name, "eq"), text))

@@ -62,14 +62,11 @@ class PagesGoHandler(Handler):
         if field:
             operator, value = self.get_query_argument("operator", "eq"), self.get_query_argument("value", "")
             name, _, counted = field.partition(".")
+            keys = (name, COUNT, operator) if counted == COUNT else (field, operator)
             joined = _JOINED.fullmatch(self.get_query_argument("join", ""))
             if joined is not None:
-                keys = (name, COUNT, operator) if counted == COUNT else (field, operator)
-                make = partial(condition, target, self.catalog)
-                return listed.with_alternative(int(joined[1]), make, keys, value)
-            if counted == COUNT:
-                return listed.with_count(name, operator, value)
-            return listed.with_filter(field, operator, value)
+                return listed.with_alternative(int(joined[1]), partial(condition, target, self.catalog), keys, value)
+            return listed.with_filter(keys, value)
         if self.get_query_argument("choose", ""):
             columns, include = self.get_query_arguments("column"), self.get_query_arguments("include")
             fields = ",".join([*columns, *[one for one in include if one not in columns]])
