@@ -103,7 +103,7 @@ class Authenticator:
             return found
         if self._custom is not None:
             return ask_custom(self._custom, request)
-        if self.chosen is not None:
+        if self.chosen is not None and not has_credentials:
             return self.chosen.principal_of(request)
         if has_credentials and not self._has_warned:
             self._has_warned = True

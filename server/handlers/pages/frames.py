@@ -29,9 +29,9 @@ def make_frame(
 ) -> Frame:
     """Return what a page has around its content. The arguments are those of `Frame`."""
     chosen, base = engine.authenticator.chosen, engine.base_url
-    offers_sign_in = principal.is_anonymous and _is_signed_out(engine, request)
     path = below_prefix(request.path, engine.settings.path_prefix) or "/"
     is_of_signing = path in _OF_SIGNING
+    offers_sign_in = principal.is_anonymous and _can_sign_in(engine, request, is_of_signing=is_of_signing)
     back = "/" if is_of_signing else _way_back(path, request)
     return Frame(
         base_url=base,
@@ -48,11 +48,13 @@ def make_frame(
     )
 
 
-def _is_signed_out(engine: Engine, request: Request) -> bool:
-    """Return whether people can sign in, and the browser has no session. Where there is no route, nobody has asked who
-    it is."""
+def _can_sign_in(engine: Engine, request: Request, *, is_of_signing: bool) -> bool:
+    """Return whether a page offers to sign in: the browser has no session, or the page is about signing in. Where there
+    is no route, nobody has asked who it is."""
     sessions = engine.authenticator.sessions
-    return sessions is not None and (bool(request.answer_cookies) or sessions.session_of(request) is None)
+    if sessions is None:
+        return False
+    return is_of_signing or bool(request.answer_cookies) or sessions.session_of(request) is None
 
 
 def _way_back(path: str, request: Request) -> str:

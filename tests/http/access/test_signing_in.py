@@ -301,6 +301,14 @@ async def test_issuers_that_refuse(shop: Shop, issuer: SignInIssuer, query: str,
     assert await titles(browser) == 401
 
 
+async def test_who_is_refused_with_an_older_session_can_sign_in_again(shop: Shop, issuer: SignInIssuer) -> None:
+    browser = await sign_in(await shop(), issuer)
+    state = dict(parse_qsl(urlsplit(await to_issuer(browser)).query))["state"]
+    answer = await come_back(browser, f"error=access_denied&state={state}")
+    assert parse(answer.body).one("a", class_="button primary")["href"] == f"{PUBLIC}/-/pages/sign-in?to=/"
+    assert await titles(browser) == ["of ann", "of bob"]
+
+
 async def test_an_issuer_that_names_itself(shop: Shop, issuer: SignInIssuer) -> None:
     issuer.metadata = {"authorization_response_iss_parameter_supported": True}
     browser = Browser(await shop())
