@@ -35,10 +35,7 @@ import msgspec
 from tornado.web import HTTPError
 
 from querybuild import errors as query_errors
-from querybuild.errors import (
-    ApiError,
-    BadRequest,
-)
+from querybuild.errors import ApiError, BadRequest
 from serializers import errors as document_errors
 
 RETRY_AFTER_SECONDS = 1

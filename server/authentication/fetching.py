@@ -7,6 +7,7 @@ It must not know: what is in a document.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote_plus, urlencode
@@ -29,6 +30,9 @@ JSON = "application/json"
 
 Credentials = tuple[str, bytes]
 """The name and the secret of a client."""
+
+
+log = logging.getLogger("server")
 
 
 class FetchError(Exception):
@@ -96,6 +100,27 @@ class Fetcher:
         """Close the connections."""
         if self._client is not None:
             self._client.close()
+
+
+class Outages:
+    """Logs when something that the issuer is asked for begins to fail, and when it works again. works, fails: the lines
+    for this."""
+
+    def __init__(self, works: str, fails: str) -> None:
+        self._works, self._fails = works, fails
+        self._is_failing = False
+
+    def failed(self, reason: str) -> None:
+        """Log the begin of an outage."""
+        if not self._is_failing:
+            self._is_failing = True
+            log.error("%s: %s", self._fails, reason)
+
+    def worked(self) -> None:
+        """Log the end of an outage."""
+        if self._is_failing:
+            self._is_failing = False
+            log.info("%s", self._works)
 
 
 def _place(error: HTTPError) -> str:

@@ -6,7 +6,6 @@ It must not know: HTTP requests of clients.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import Counter
 from contextvars import Context
@@ -15,7 +14,7 @@ from typing import Any
 from querybuild.cache import BoundedCache
 from querybuild.principal import Principal
 from server.authentication.claims import ClaimsReader, Verified, check_kind, check_unbound
-from server.authentication.fetching import Fetcher, FetchError, decode_object
+from server.authentication.fetching import Fetcher, FetchError, Outages, decode_object
 from server.authentication.files import AuthFiles
 from server.authentication.token_cache import ENTRY_BYTES, MAX_BYTES, MAX_ENTRIES, TokenCache
 from server.errors import AuthUnavailable, ExpiredToken, InvalidToken
@@ -30,8 +29,6 @@ MAX_REQUESTS = 100
 
 MAX_REQUESTS_OF_CLIENT = MAX_REQUESTS // 2
 """How many of them one client may send, so that one who invents tokens does not keep out the others."""
-
-log = logging.getLogger("server")
 
 
 class Introspector:
@@ -51,7 +48,7 @@ class Introspector:
         self._refused: BoundedCache[float] = BoundedCache(MAX_ENTRIES, MAX_BYTES)
         self._pending: dict[bytes, asyncio.Task[Verified]] = {}
         self._by_client: Counter[str] = Counter()
-        self._was_reached = True
+        self._outages = Outages("introspection works again", "introspection fails")
 
     async def principal_of(self, token: str, digest: bytes) -> Principal:
         """Return the principal of a token. Raises InvalidToken, ExpiredToken, AuthUnavailable."""
@@ -87,9 +84,9 @@ class Introspector:
         try:
             answer = decode_object(await self._fetcher.post(self._url, form, self._credentials))
         except FetchError as error:
-            self._log_change(False, str(error))
+            self._outages.failed(str(error))
             raise AuthUnavailable("The issuer cannot be asked about the token now; try again.") from None
-        self._log_change(True, "")
+        self._outages.worked()
         try:
             found = self._read(answer)
         except InvalidToken:
@@ -120,14 +117,6 @@ class Introspector:
             check_unbound(answer)
         named = issuer if isinstance(issuer, str) else self._issuer or ""
         return self._reader.verified(answer, named, min(expires_at, now + KEEP_SECONDS))
-
-    def _log_change(self, is_reached: bool, reason: str) -> None:
-        if is_reached != self._was_reached:
-            self._was_reached = is_reached
-            log.log(
-                logging.INFO if is_reached else logging.ERROR,
-                "introspection works again" if is_reached else f"introspection fails: {reason}",
-            )
 
 
 def _seconds(answer: dict[str, Any], name: str, default: float) -> float:

@@ -52,7 +52,6 @@ GRACE_SECONDS = 2.0
 CLIENT_GONE = 499
 """The status in logs and metrics if the client disconnected before its answer, as in nginx."""
 
-
 log = logging.getLogger("server")
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -287,6 +286,10 @@ class Handler(RequestHandler):
     def tell_caches(self) -> None:
         """Set the header Cache-Control of an answer that shows resources."""
         telling.tell_caches(self._headers, self.engine, self.sender)
+
+    def tell_cookies(self) -> None:
+        """Set the cookies that keep or end a session, where nobody asks who sends the request."""
+        telling.tell_cookies(self._headers, self.sender)
 
     def client_gone(self) -> None:
         """Cancel the work, because the client has disconnected."""

@@ -34,10 +34,15 @@ def tell_caches_of_principals(headers: Headers, sender: Sender) -> None:
     """Set the headers that keep caches from mixing up the answers to several principals (RFC 9111, 3.5, 4.1), and the
     cookies of the sender."""
     headers["Vary"] = f"{headers['Vary']}, {sender.depends_on}"
-    for cookie in sender.answer_cookies:
-        headers.add("Set-Cookie", cookie)
+    tell_cookies(headers, sender)
     if sender.is_private:
         headers["Cache-Control"] = "private"
+
+
+def tell_cookies(headers: Headers, sender: Sender) -> None:
+    """Set the cookies that keep or end a session."""
+    for cookie in sender.answer_cookies:
+        headers.add("Set-Cookie", cookie)
 
 
 def ask_for_credentials(headers: Headers, engine: Engine, request: Request, error: BaseException) -> None:

@@ -32,12 +32,15 @@ def read(request: Request, name: str) -> str | None:
     return "".join([found.get(one, "") for one in _names(name)])
 
 
-def written(request: Request, name: str, value: str, *, max_seconds: int | None = None) -> list[str] | None:
-    """Return the headers Set-Cookie that keep a value, or None if it is too long. request: whose parts are deleted
-    where they are not needed any more. max_seconds: how long the browser keeps it; None for as long as it runs."""
+def fits(value: str) -> bool:
+    """Return whether a cookie can hold a value."""
+    return len(value) <= MAX_PARTS * PART_BYTES
+
+
+def written(request: Request, name: str, value: str, *, max_seconds: int | None = None) -> list[str]:
+    """Return the headers Set-Cookie that keep a value, which fits. request: whose parts are deleted where they are not
+    needed any more. max_seconds: how long the browser keeps it; None for as long as it runs."""
     parts = [value[start : start + PART_BYTES] for start in range(0, len(value), PART_BYTES)]
-    if len(parts) > MAX_PARTS:
-        return None
     age = "" if max_seconds is None else f"; Max-Age={max_seconds}"
     kept = [f"{one}={part}{_ATTRIBUTES}{age}" for one, part in zip(_names(name), parts, strict=False)]
     return kept + _deleted(request, _names(name)[len(parts) :])

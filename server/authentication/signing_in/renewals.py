@@ -14,8 +14,8 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from hashlib import sha256
 
+from server.authentication.token_cache import digest_of
 from server.settings import StartError
 
 KEPT_SECONDS = 60.0
@@ -68,20 +68,16 @@ class Renewals:
         # The workers share the position of the file, so it is not used.
         kept = os.pread(self._file, SLOT_BYTES, _slot(token) * SLOT_BYTES)
         digest, at, size = _HEAD.unpack_from(kept)
-        if digest != _digest(token) or not 0 <= time.time() - at < KEPT_SECONDS:
+        if digest != digest_of(token) or not 0 <= time.time() - at < KEPT_SECONDS:
             return None
         return kept[_HEAD.size : _HEAD.size + size]
 
     def put(self, token: str, renewed: bytes) -> None:
         """Keep what a token was renewed to, if there is room. Lock it before."""
         if len(renewed) <= SLOT_BYTES - _HEAD.size:
-            content = _HEAD.pack(_digest(token), time.time(), len(renewed)) + renewed
+            content = _HEAD.pack(digest_of(token), time.time(), len(renewed)) + renewed
             os.pwrite(self._file, content, _slot(token) * SLOT_BYTES)
 
 
-def _digest(token: str) -> bytes:
-    return sha256(token.encode()).digest()
-
-
 def _slot(token: str) -> int:
-    return int.from_bytes(_digest(token)[:2]) % SLOTS
+    return int.from_bytes(digest_of(token)[:2]) % SLOTS

@@ -99,13 +99,7 @@ class Sessions:
         attempt = Attempt.new(to)
         url = await self.sign_in.authorization_url(attempt)
         attempts = [*self._attempts(request)[1 - MAX_ATTEMPTS :], attempt]
-        sealed = self._sealed_attempts(attempts)
-        while len(sealed) > cookies.PART_BYTES:
-            # Older attempts make room. A way back that is too long leads to the start page.
-            attempts = attempts[1:] or [msgspec.structs.replace(attempt, to="/")]
-            sealed = self._sealed_attempts(attempts)
-        kept = cookies.written(request, self._attempts_cookie, sealed, max_seconds=ATTEMPT_SECONDS)
-        request.answer_cookies = kept or []
+        request.answer_cookies = self._attempts_cookies(request, attempts)
         return url
 
     async def finish(self, request: Request, answer: Mapping[str, str]) -> str:
@@ -126,13 +120,7 @@ class Sessions:
         session = await self.sign_in.session_of(attempt, answer.get("code", ""))
         self._keep(request, self._seal(session))
         others = [one for one in attempts if one is not attempt]
-        if others:
-            kept = cookies.written(
-                request, self._attempts_cookie, self._sealed_attempts(others), max_seconds=ATTEMPT_SECONDS
-            )
-        else:
-            kept = cookies.deleted(request, self._attempts_cookie)
-        request.answer_cookies = [*request.answer_cookies, *(kept or [])]
+        request.answer_cookies = [*request.answer_cookies, *self._attempts_cookies(request, others)]
         return attempt.to
 
     async def end(self, request: Request) -> str:
@@ -201,11 +189,10 @@ class Sessions:
 
     def _keep(self, request: Request, sealed: bytes) -> None:
         """Keep a session in the cookie of a browser. Raises SignInRefused."""
-        kept = cookies.written(request, self.cookie, sealed.decode())
-        if kept is None:
+        if not cookies.fits(sealed.decode()):
             most = cookies.MAX_PARTS * cookies.PART_BYTES
             raise SignInRefused(f"The tokens of the issuer are too large: a session has at most {most} bytes.")
-        request.answer_cookies = kept
+        request.answer_cookies = cookies.written(request, self.cookie, sealed.decode())
 
     def _seal(self, session: Session) -> bytes:
         return self._sealer.seal(msgspec.json.encode(session)).encode()
@@ -238,5 +225,12 @@ class Sessions:
             return []
         return [one for one in found if 0 <= time.time() - one.at < ATTEMPT_SECONDS]
 
-    def _sealed_attempts(self, attempts: list[Attempt]) -> str:
-        return self._attempts_sealer.seal(msgspec.json.encode(attempts))
+    def _attempts_cookies(self, request: Request, attempts: list[Attempt]) -> list[str]:
+        """Return the headers Set-Cookie that keep the sign-ins under way, or delete them if there are none."""
+        if not attempts:
+            return cookies.deleted(request, self._attempts_cookie)
+        sealed = self._attempts_sealer.seal(msgspec.json.encode(attempts))
+        if len(sealed) > cookies.PART_BYTES:
+            # Older attempts make room. A way back that is too long leads to the start page.
+            return self._attempts_cookies(request, attempts[1:] or [msgspec.structs.replace(attempts[0], to="/")])
+        return cookies.written(request, self._attempts_cookie, sealed, max_seconds=ATTEMPT_SECONDS)

@@ -23,7 +23,7 @@ import msgspec
 
 from querybuild.principal import Principal
 from server.authentication.discovery import Metadata, fetch_metadata
-from server.authentication.fetching import FetchError, decode_object
+from server.authentication.fetching import FetchError, Outages, decode_object
 from server.authentication.files import AuthFiles
 from server.authentication.tokens import Tokens
 from server.errors import AuthUnavailable, InvalidToken, SignInRefused
@@ -91,7 +91,7 @@ class SignIn:
         self._metadata: Metadata | None = None
         self._fetched_at = float("-inf")
         self._fetching = asyncio.Lock()
-        self._was_usable = True
+        self._outages = Outages("signing in works again", "nobody can sign in")
 
     async def authorization_url(self, attempt: Attempt) -> str:
         """Return where a person signs in. Raises AuthUnavailable."""
@@ -224,7 +224,7 @@ class SignIn:
                 # The person can do nothing about it: the client is not set up as the issuer expects.
                 log.error("the issuer refuses this client: %s: %s", reason, error)
             return reason
-        self._log_change(True, "")
+        self._outages.worked()
         return answer
 
     async def _post(self, url: str, metadata: Metadata, form: dict[str, str]) -> bytes:
@@ -256,16 +256,8 @@ class SignIn:
             return found
 
     def _unavailable(self, error: FetchError) -> AuthUnavailable:
-        self._log_change(False, str(error))
+        self._outages.failed(str(error))
         return AuthUnavailable("The issuer does not answer now; try again.")
-
-    def _log_change(self, is_usable: bool, reason: str) -> None:
-        if is_usable != self._was_usable:
-            self._was_usable = is_usable
-            log.log(
-                logging.INFO if is_usable else logging.ERROR,
-                "signing in works again" if is_usable else f"nobody can sign in: {reason}",
-            )
 
 
 def _with_query(url: str, query: str) -> str:

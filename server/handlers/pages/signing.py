@@ -51,11 +51,6 @@ class SigningHandler(Handler):
         assert found is not None
         return found
 
-    def add_cookies(self) -> None:
-        """Set the cookies of the answer."""
-        for cookie in self.request.answer_cookies:
-            self.add_header("Set-Cookie", cookie)
-
 
 class SignInHandler(SigningHandler):
     """Leads to the issuer."""
@@ -65,7 +60,7 @@ class SignInHandler(SigningHandler):
         if _OWN_PATH.fullmatch(to) is None:
             raise ParameterError("The way back is a path of this server, such as '/users?sort=age'.", parameter=TO)
         url = await self.cancel_scope.run(self.sessions.begin(self.request, to))
-        self.add_cookies()
+        self.tell_cookies()
         lead_to(self, url)
 
 
@@ -75,7 +70,7 @@ class CallbackHandler(SigningHandler):
     async def get(self) -> None:
         answer = {name: self.get_query_argument(name) for name in self.request.query_arguments}
         to = await self.cancel_scope.run(self.sessions.finish(self.request, answer))
-        self.add_cookies()
+        self.tell_cookies()
         lead_to(self, self.engine.base_url + to)
 
 
@@ -84,7 +79,7 @@ class SignOutHandler(SigningHandler):
 
     async def post(self) -> None:
         url = await self.cancel_scope.run(self.sessions.end(self.request))
-        self.add_cookies()
+        self.tell_cookies()
         if not url:
             lead_to(self, f"{self.engine.base_url}/")
             return
