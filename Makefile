@@ -61,7 +61,7 @@ test-pythons: ## the tests without a database and a first answer, with every Pyt
 	$(PYTHON) -m tests.pythons $(SKIP)
 
 test-clients: install $(VENV)/.clients $(NODE_MODULES)/.installed ## clients and an issuer of other people (npm's need node)
-	$(BIN)/pytest -m clients -rs tests/clients
+	$(BIN)/pytest -m clients -rs tests/clients $(AT_ONCE)
 	@{ $(HAS_NODE); } || printf '\n*** SKIPPED: node or npm is missing, so no client of npm was tried ***\n\n'
 
 $(VENV)/.clients: setup.py $(VENV)/.installed
