@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 from typing import Any
 
 from querybuild.declarations.resource import Attribute
-from querybuild.declarations.types import is_structure
+from querybuild.declarations.types import FLOAT, REAL, is_structure
 from querybuild.planning.plan import Branch, ReadPlan
 from querybuild.planning.rows import Row, key_position
 from serializers.compound import Level, has_text_ids
-from serializers.lines.texts import NEVER_FORMULAS, as_texts, encode_lines, without_formulas
+from serializers.lines.texts import NEVER_FORMULAS, as_texts, encode_lines, without_formulas, without_infinities
 from serializers.objects import Meta
 from serializers.representation import Representation, Style
 from serializers.resource_objects import value_positions
@@ -56,20 +55,19 @@ class CsvEncoder:
                 self._conversions.append((index, convert))
             if is_text and style.is_csv_safe:
                 texts.append(index)
-        # With one position it would not return a tuple.
-        self._cells = itemgetter(*positions) if len(positions) > 1 else itemgetter(slice(1))
+        self._positions = positions
         self._texts = texts
         self.head = ",".join(map(_head_field, names)).encode() + b"\r\n"
 
     def primary(self, level: Level) -> list[bytes]:
         """Return the lines of all rows as one text."""
-        rows = list(map(self._cells, level.rows))
-        if self._conversions and rows:
-            columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
-            for index, convert in self._conversions:
-                columns[index] = convert(columns[index], level)
-            rows = list(zip(*columns, strict=True))
-        return [encode_lines(rows, self._texts)]
+        if not level.rows:
+            return [b""]
+        values: list[Sequence[Any]] = list(zip(*level.rows, strict=True))
+        columns = [values[position] for position in self._positions]
+        for index, convert in self._conversions:
+            columns[index] = convert(columns[index], level)
+        return [encode_lines(columns, self._texts)]
 
     def included(self, level: Level) -> list[bytes]:
         """Not called: `shows_included` is false."""
@@ -98,6 +96,8 @@ def _conversion(attribute: Attribute) -> _Convert | None:
         if shown is None:
             return lambda values, _: as_texts(values)
         return lambda values, _: as_texts(list(map(shown, values)))
+    if column_type in (FLOAT, REAL):
+        return lambda values, _: without_infinities(values)
     return None if shown is None else lambda values, _: list(map(shown, values))
 
 

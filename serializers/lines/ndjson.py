@@ -36,6 +36,11 @@ class NdjsonEncoder:
     def primary(self, level: Level) -> list[bytes]:
         """Return a line for each row. A value of a `json` column may have line breaks, between its values only."""
         objects = self._encoder.encode(level.rows, level.linkage, level.ids)
+        if not objects:
+            return [b""]
+        lines = b"\n".join(objects) + b"\n"
+        if lines.count(b"\n") == len(objects) and b"\r" not in lines:
+            return [lines]
         return [one.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n" for one in objects]
 
     def included(self, level: Level) -> list[bytes]:

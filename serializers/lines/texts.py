@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -27,62 +28,76 @@ _MAY_BEGIN_FORMULA = re.compile(rb",\"[=+\-@'\\\xef]").search
 
 _ENCODER = msgspec.json.Encoder()
 _END = b"\r\n"
+# The encoder writes nothing for it.
+_NULL = msgspec.Raw(b"")
+# The kinds of values whose JSON is no text.
+_STRUCTURES = frozenset({list, tuple, dict, msgspec.Raw, type(None)})
 
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|null')
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _ESCAPE = re.compile(rb"\\(?:u00([0-9a-f]{2})|(.))")
 _ESCAPED = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b'"': b'""', b"\\": b"\\"}
 
 
-def encode_lines(rows: Sequence[tuple[Any, ...]], texts: Collection[int] = ()) -> bytes:
+def encode_lines(columns: Sequence[Sequence[Any]], texts: Collection[int] = ()) -> bytes:
     """Return a line for each row. The values are texts, numbers, booleans, dates and null: `as_texts` makes texts of
     all others. texts: the columns, without the first one, whose texts get a `'` if a program may take them for a
     formula.
 
-    >>> encode_lines([(1, "a", None), (2, "", True), (3, "=1", False)], [1])
+    >>> encode_lines([(1, 2, 3), ("a", "", "=1"), (None, True, False)], [1])
     b'1,"a",\\r\\n2,"",true\\r\\n3,"\\'=1",false\\r\\n'
     """
-    if not rows:
+    if not columns[0]:
         return b""
-    encoded = _ENCODER.encode_lines(rows)
+    encoded = _encoded(columns)
     if texts and _MAY_BEGIN_FORMULA(encoded):
-        columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
-        for index in texts:
-            columns[index] = without_formulas(columns[index])
-        rows = list(zip(*columns, strict=True))
-        encoded = _ENCODER.encode_lines(rows)
+        encoded = _encoded([without_formulas(one) if index in texts else one for index, one in enumerate(columns)])
     # Line breaks within texts are escaped, so these are the ends of rows.
-    found = encoded[1:-2].replace(b"]\n[", _END) + _END
-    nulls, escapes = found.count(b"null"), found.count(b"\\")
-    if nulls and nulls != sum([row.count(None) for row in rows]):
-        return _TOKEN.sub(_csv_token, found)
-    if escapes:
-        if escapes != found.count(b'\\"'):
-            return _TOKEN.sub(_csv_token, found)
-        found = found.replace(b'\\"', b'""')
-    return found.replace(b"null", b"") if nulls else found
+    found = _END.join(encoded[1:-2].split(b"]\n[")) + _END
+    escapes = found.count(b"\\")
+    if not escapes:
+        return found
+    return found.replace(b'\\"', b'""') if escapes == found.count(b'\\"') else _TEXT.sub(_csv_text, found)
 
 
-def _csv_token(found: re.Match[bytes]) -> bytes:
-    """Return a text or null of JSON as CSV has it."""
-    token = found[0]
-    if token == b"null":
-        return b""
-    return _ESCAPE.sub(_unescaped, token) if b"\\" in token else token
+def _encoded(columns: Sequence[Sequence[Any]]) -> bytes:
+    """Return each row as a JSON array, with nothing in the place of null, and a line break after it."""
+    filled = [[_NULL if one is None else one for one in column] if None in column else column for column in columns]
+    return _ENCODER.encode_lines(list(zip(*filled, strict=True)))
+
+
+def _csv_text(found: re.Match[bytes]) -> bytes:
+    """Return a text of JSON as CSV has it."""
+    return _ESCAPE.sub(_unescaped, found[0]) if b"\\" in found[0] else found[0]
 
 
 def _unescaped(found: re.Match[bytes]) -> bytes:
     return bytes((int(found[1], 16),)) if found[1] else _ESCAPED[found[2]]
 
 
-def as_texts(values: Sequence[Any]) -> list[str | None]:
+def as_texts(values: Sequence[Any]) -> Sequence[str | None]:
     """Return arrays, objects, bytes and raw JSON as the texts that JSON has for them. Null and texts stay."""
+    kinds = set(map(type, values))
+    if kinds <= _STRUCTURES:
+        texts = _ENCODER.encode_lines(values).decode().split("\n")[:-1]
+        # A value of a `json` column may have line breaks.
+        if len(texts) == len(values):
+            if type(None) not in kinds:
+                return texts
+            return [None if value is None else text for value, text in zip(values, texts, strict=True)]
     return [value if value is None or isinstance(value, str) else _text(value) for value in values]
 
 
-def _text(value: Any) -> str:
+def _text(value: Any) -> str | None:
     text = _ENCODER.encode(value).decode()
-    is_text = text.startswith('"') and not isinstance(value, msgspec.Raw)
-    return str(msgspec.json.decode(text)) if is_text else text
+    if isinstance(value, msgspec.Raw):
+        return text
+    # JSON has null for NaN and infinities.
+    return None if text == "null" else str(msgspec.json.decode(text)) if text.startswith('"') else text
+
+
+def without_infinities(values: Sequence[float | None]) -> list[float | None]:
+    """Return numbers with null for each that JSON does not have."""
+    return [None if value is None or not isfinite(value) else value for value in values]
 
 
 def without_formulas(values: Sequence[Any]) -> list[Any]:
