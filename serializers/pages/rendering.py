@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup
 
 from serializers.pages.view import anchor
 
@@ -96,5 +95,5 @@ def _template(name: str) -> str:
     return resources.files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
 
 
-def _count(number: int) -> Markup:
-    return Markup(f"{number:,}".replace(",", "\u202f"))
+def _count(number: int) -> str:
+    return f"{number:,}"

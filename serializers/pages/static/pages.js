@@ -5,7 +5,7 @@ for (const time of document.querySelectorAll("time[data-utc]")) {
   const at = new Date(time.dateTime);
   if (!Number.isNaN(at.getTime())) {
     const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" }).format(at);
-    time.after(Object.assign(document.createElement("span"), { className: "muted", textContent: ` (${local})` }));
+    time.after(Object.assign(document.createElement("span"), { className: "muted zone", textContent: ` (${local})` }));
   }
 }
 
