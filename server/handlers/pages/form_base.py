@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
-from querybuild.declarations.resource import Resource
+from querybuild.declarations.resource import Attribute, Resource
 from querybuild.errors import ApiError, release_frames, resource_not_found
 from querybuild.planning.reads.labels import label_of
 from querybuild.planning.rows import Row
@@ -107,8 +107,8 @@ class FormHandler(WritingHandler):
 
     async def matches(self, target: Resource, words: str) -> list[Match]:
         """Return resources whose label begins with the words, then others that have them in it."""
-        label = label_of(target)
-        if label is None or not label.is_filterable or not words:
+        label = searched_by(target)
+        if label is None or not words:
             return []
         found: dict[str, Match] = {}
         for operator, pattern in (("startswith", words), ("ilike", f"%{_escaped(words)}%")):
@@ -127,6 +127,12 @@ class FormHandler(WritingHandler):
                 for row in result.rows[0]:
                     found.setdefault(str(row[0]), Match(str(row[0]), label_text(row[position], row[0])))
         return list(found.values())[:MATCHES]
+
+
+def searched_by(target: Resource) -> Attribute | None:
+    """Return the label by which people search for resources. None if they have none, or may not be listed."""
+    label = label_of(target)
+    return label if label is not None and label.is_filterable and "list" in target.methods else None
 
 
 def _escaped(words: str) -> str:

@@ -14,7 +14,6 @@ import msgspec
 
 from querybuild.errors import ApiError
 from querybuild.planning.context import check_action, check_method
-from querybuild.planning.reads.labels import label_of
 from querybuild.planning.rows import Row
 from querybuild.query import Change, Owner
 from querybuild.query import Match as VersionMatch
@@ -31,7 +30,7 @@ from server.execution.versions import shown_version
 from server.execution.writes.reply import Reply
 from server.handlers.auditing import Target
 from server.handlers.pages.answering import finish_page
-from server.handlers.pages.form_base import FormHandler
+from server.handlers.pages.form_base import FormHandler, searched_by
 from server.handlers.writing import AnsweredWrite
 from server.preparing.reads import PreparedRead
 
@@ -47,8 +46,7 @@ class ResourceForm(FormHandler):
         links = forms.link_fields(self.resource, read_only, on_create=self.on_create)
         for link in links:
             target = self.catalog.by_type[link.target]
-            label = label_of(target)
-            if label is not None and label.is_filterable and "list" in target.methods:
+            if (label := searched_by(target)) is not None:
                 link.list_url, link.by = self.base_url + target.path, label.name
         return forms.attribute_fields(self.resource, read_only, on_create=self.on_create), links
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError
 from querybuild.planning.context import check_action, check_method
 from querybuild.query import Change, Identifier, LinkageChange, LinkMode
@@ -20,7 +21,7 @@ from server.execution.versions import shown_version
 from server.execution.writes.answers import Nothing
 from server.handlers.auditing import Target
 from server.handlers.pages.answering import finish_page
-from server.handlers.pages.form_base import FormHandler
+from server.handlers.pages.form_base import FormHandler, searched_by
 
 
 class DeleteFormHandler(FormHandler):
@@ -57,9 +58,11 @@ class DeleteFormHandler(FormHandler):
         try:
             plan = partial(self.plan_write, self.resource)
             await self.answer_write(self._parse, plan, self.execute_unread, lambda *_: self.go(self.list_path()))
-        except PreconditionFailed as error:
-            self.record_failure(error)
-            await self._ask(["It has changed since this page was shown. Look at it before you delete it."], 412)
+        except ApiError as error:
+            refused, status = self.refusal(error)
+            lost = "It has changed since this page was shown. Look at it before you delete it."
+            is_lost = isinstance(error, PreconditionFailed)
+            await self._ask([lost] if is_lost else [one["detail"] for one in refused], status)
 
     def _parse(self, _: list[ApiError]) -> Change:
         assert self.route is not None
@@ -78,7 +81,11 @@ class LinksFormHandler(FormHandler):
 
     async def get(self) -> None:
         words = self.get_query_argument("words", "")
-        await self._show(words, await self.matches(self.catalog.target(self.relationship), words))
+        await self._show(words, await self.matches(self._target, words))
+
+    @property
+    def _target(self) -> Resource:
+        return self.catalog.target(self.relationship)
 
     async def _show(self, words: str, matches: list[Match], errors: Sequence[str] = (), status: int = 200) -> None:
         prepared, found, row = await self.read_row()
@@ -94,6 +101,7 @@ class LinksFormHandler(FormHandler):
             rows=list(zip(ids, related.links, strict=True)),
             may_add="add" in methods,
             may_remove="remove" in methods,
+            by=label.name if (label := searched_by(self._target)) else "",
             words=words,
             matches=matches,
             errors=errors,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from querybuild.declarations.catalog import Catalog
@@ -248,6 +249,27 @@ async def test_a_delete_asks_first(api: Api) -> None:
     refused(await send(api, url, form), 404)
 
 
+async def test_a_delete_that_is_refused_shows_its_form_again(api: Api) -> None:
+    await fill(api)
+    url = "/-/pages/delete/groups/1"
+    page = refused(await send(api, url, filled(await browse(api, url))), 409)
+    assert page.one("h1").text == "Delete Boats?"
+    assert "referred to" in page.one(role="alert").text
+    assert (await api.sql("SELECT count(*) FROM groups WHERE id = 1"))[0][0] == 1
+    await api.sql("UPDATE users SET group_id = NULL")
+    assert (await send(api, url, filled(page))).status == 303
+
+
+async def test_links_to_what_has_no_label_are_added_by_id(api: Api) -> None:
+    await fill(api)
+    await api.sql("INSERT INTO parents (name) VALUES ('P')")
+    page = await browse(api, "/-/pages/links/users/1/posts")
+    assert page.all("input", name="words")
+    page = await browse(api, "/-/pages/links/parents/1/children")
+    assert not page.all("input", name="words")
+    assert page.all("input", name="add")
+
+
 async def test_links(api: Api) -> None:
     await fill(api)
     url = "/-/pages/links/groups/1/users"
@@ -369,6 +391,22 @@ async def test_a_server_that_only_reads(start: Start, database_url: str) -> None
         pages = [url for one in page.all("a") if "/-/pages/" in (url := one.attributes.get("href", ""))]
         assert not [url for url in pages if not url.startswith(("/-/pages/facets/", "/-/pages/explain?"))]
     assert (await send(api, "/-/pages/edit/users/1", {"a:age": "1", "s:age": "34"})).status == 403
+
+
+async def test_resources_that_may_not_be_listed_are_not_searched(start: Start, database_url: str) -> None:
+    catalog = built_in()
+    without = {"user": frozenset({"detail", "update"}), "group": frozenset({"detail", "update"})}
+    resources = [msgspec.structs.replace(one, methods=without.get(one.type, one.methods)) for one in catalog.resources]
+    api = await start(database_url, Catalog(resources))
+    await fill(api)
+    page = await browse(api, "/-/pages/links/groups/1/users?words=jo")
+    assert not page.all("input", name="words")
+    assert "Jon" not in page.text
+    url = "/-/pages/edit/users/2"
+    form = await browse(api, url)
+    assert not form.all("input", name="q:group")
+    found = refused(await send(api, url, filled(form) | {"q:group": "boat", "find": "group"}), 200)
+    assert "Boats" not in found.text
 
 
 SECRET = Resource(
