@@ -75,7 +75,7 @@ def _read(
     pointer: str | None = None,
 ) -> SentCall:
     known = [argument.name for argument in function.arguments]
-    for name in [one for one in sent if one not in known]:
+    for name in [unknown for unknown in sent if unknown not in known]:
         refuse(name, f"{function.route_path} has no argument {quoted(name)}.{nearest(name, known)}")
     values: dict[str, Any] = {}
     for argument in function.arguments:

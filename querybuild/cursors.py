@@ -90,5 +90,5 @@ def decode_cursor(text: str) -> Cursor:
         raise ValueFault("a cursor from links.next or links.prev") from error
     if not isinstance(mark, str) or not isinstance(parent, str) or not sent or isinstance(sent[-1], tuple):
         raise ValueFault(OF_THIS_LIST)
-    is_cut = tuple([isinstance(one, tuple) for one in sent])
-    return Cursor(mark, parent, tuple([one[0] if isinstance(one, tuple) else one for one in sent]), is_cut)
+    is_cut = tuple([isinstance(each, tuple) for each in sent])
+    return Cursor(mark, parent, tuple([each[0] if isinstance(each, tuple) else each for each in sent]), is_cut)

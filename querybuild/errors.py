@@ -225,18 +225,18 @@ def release_frames(error: BaseException) -> None:
     pending: list[BaseException | None] = [error]
     seen: set[int] = set()
     while pending:
-        one = pending.pop()
-        if one is None or id(one) in seen:
+        raised = pending.pop()
+        if raised is None or id(raised) in seen:
             continue
-        seen.add(id(one))
-        pending += [one.__cause__, one.__context__]
+        seen.add(id(raised))
+        pending += [raised.__cause__, raised.__context__]
         for name in ("__traceback__", "__cause__", "__context__"):
             # asyncpg's own `__setattr__` refuses this for the errors that it takes for warnings.
-            BaseException.__setattr__(one, name, None)
-        if isinstance(one, Several):
-            pending += one.errors
-        elif isinstance(one, BaseExceptionGroup):
-            pending += one.exceptions
+            BaseException.__setattr__(raised, name, None)
+        if isinstance(raised, Several):
+            pending += raised.errors
+        elif isinstance(raised, BaseExceptionGroup):
+            pending += raised.exceptions
 
 
 def raise_all(errors: Sequence[ApiError]) -> None:

@@ -149,7 +149,7 @@ def parse(
     _check_answer(families[ANSWER_AS], errors)
     reader = FilterReader(limits, errors)
     query = Query(
-        filter=tuple([one for sent in families["filter"] for one in _filter(sent, reader)]),
+        filter=tuple([node for sent in families["filter"] for node in _filter(sent, reader)]),
         search=_search(_single(families[SEARCH_TEXT], ParameterError, errors), reader),
         near=_near(families[NEAR_TO], reader),
         sort=_sort(_single(families["sort"], SortError, errors), errors),
@@ -337,7 +337,7 @@ def _choice(path: str, sent: dict[str, Parameters], reader: FilterReader) -> Inc
             errors.append(PageError(f"At most {most} related resources of each are included.", parameter=name))
     return IncludeChoice(
         path=tuple(path.split(".")),
-        filter=tuple([one for each in filters for one in _filter(each, reader, f"{INCLUDE_FILTER}[{path}]")]),
+        filter=tuple([node for each in filters for node in _filter(each, reader, f"{INCLUDE_FILTER}[{path}]")]),
         sort=_sort(_single(sorts, SortError, errors), errors, sorts[0][0] if sorts else ""),
         size=size,
         is_counted=bool(given),

@@ -113,5 +113,6 @@ def _keys_of_one(plan: ReadPlan) -> Sequence[_Key] | None:
     if any(branch.is_included or not branch.relationship.is_own_key for branch in node.branches):
         return None
     return [
-        (key_position(node, one), identifier_encoder(one.node.resource), one.relationship.name) for one in node.branches
+        (key_position(node, branch), identifier_encoder(branch.node.resource), branch.relationship.name)
+        for branch in node.branches
     ]

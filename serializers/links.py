@@ -82,7 +82,7 @@ class QueryForm(msgspec.Struct, frozen=True, eq=False):
 
 def query_form(pairs: Pairs, page: Page, sent: Sequence[SentValue] = ()) -> QueryForm:
     """Return the form of a query. pairs: the parameters of the request. sent: those with values of their own."""
-    changing = {one.index for one in sent}
+    changing = {value.index for value in sent}
     keys = POSITION_KEYS[page.family]
     positions = tuple(index for index, (name, _) in enumerate(pairs) if name in keys)
     end = "" if page.family == "cursor" else _parameter(keys[0], "")
@@ -96,9 +96,9 @@ def page_queries(form: QueryForm, sent: Sequence[SentValue] = (), max_bytes: int
     texts = form.texts
     if sent:
         texts = texts.copy()
-        for one in sent:
-            value = one.value if len(one.value) <= max_bytes else "-" * len(one.value)
-            texts[one.index] = _parameter(one.name, value)
+        for sent_value in sent:
+            value = sent_value.value if len(sent_value.value) <= max_bytes else "-" * len(sent_value.value)
+            texts[sent_value.index] = _parameter(sent_value.name, value)
     own = "&".join(texts)
     if not form.positions:
         return PageQueries(own, f"{own}&{form.end}" if own else form.end)

@@ -71,16 +71,16 @@ class ResourceEncoder:
         self._constants: list[Iterable[bytes]] = [
             repeat(piece if isinstance(piece, bytes) else b"") for piece in pieces
         ]
-        self._urls = [(index, repeat(one)) for index, one in enumerate(pieces) if isinstance(one, tuple)]
-        self._columns = [(index, one) for index, one in enumerate(pieces) if isinstance(one, str)]
-        self._linkage = [(index, one) for index, one in enumerate(pieces) if isinstance(one, int)]
+        self._urls = [(index, repeat(piece)) for index, piece in enumerate(pieces) if isinstance(piece, tuple)]
+        self._columns = [(index, piece) for index, piece in enumerate(pieces) if isinstance(piece, str)]
+        self._linkage = [(index, piece) for index, piece in enumerate(pieces) if isinstance(piece, int)]
         # The path of the linkage around the id, None without links.
         self._chosen = {
-            linked.index(one.name): relationship_path(path, one).encode().split(_URL_ID.encode())
-            if has_links and "read" in one.methods
+            linked.index(relationship.name): relationship_path(path, relationship).encode().split(_URL_ID.encode())
+            if has_links and "read" in relationship.methods
             else None
-            for one in relationships
-            if one.name in chosen and one.name in linked
+            for relationship in relationships
+            if relationship.name in chosen and relationship.name in linked
         }
         self._id = id_encoder(resource)
         self._text, self._gaps = _template(pieces)
@@ -106,8 +106,8 @@ class ResourceEncoder:
         url_id = quote_segment(row[0]).encode() if self._has_quoted_ids else row_id
         if self._chosen:
             linkage = [
-                _chosen_members(one, self._chosen[index], url_id) if index in self._chosen else one
-                for index, one in enumerate(linkage)
+                _chosen_members(each, self._chosen[index], url_id) if index in self._chosen else each
+                for index, each in enumerate(linkage)
             ]
         version = b"" if self._version is None else self._version(row).encode()
         distance = b"" if self._distance is None else _distance(self._distance(row))
@@ -140,12 +140,12 @@ class ResourceEncoder:
         if self._without_links is not self:
             for index, row in enumerate(rows):
                 if row[0] in UNNAMEABLE:
-                    objects[index] = self._without_links.encode_one(row, [one[index] for one in linkage])
+                    objects[index] = self._without_links.encode_one(row, [column[index] for column in linkage])
         return objects
 
     def _members(self, which: int, linkage: Linkage, url_ids: Sequence[bytes]) -> list[bytes]:
         path = self._chosen[which]
-        return [_chosen_members(one, path, url_id) for one, url_id in zip(linkage, url_ids, strict=True)]
+        return [_chosen_members(each, path, url_id) for each, url_id in zip(linkage, url_ids, strict=True)]
 
     def _attributes(self, rows: Sequence[Row]) -> list[bytes]:
         """Return the attributes object of each row, all from one call. A value of a `json` column is copied as it is
@@ -153,7 +153,7 @@ class ResourceEncoder:
         structs = list(starmap(self._struct, map(self._own, rows) if self._values is None else self._values(rows)))
         lines = _ENCODER.encode_lines(structs).split(b"\n")
         lines.pop()
-        return lines if len(lines) == len(rows) else [_ENCODER.encode(one) for one in structs]
+        return lines if len(lines) == len(rows) else [_ENCODER.encode(struct) for struct in structs]
 
 
 def _distance(text: str) -> bytes:
@@ -179,7 +179,11 @@ def values_of(node: Node) -> Callable[[Sequence[Row]], Iterator[list[Any]]]:
 
 def _values_of(node: Node) -> Callable[[Sequence[Row]], Iterator[list[Any]]] | None:
     """Return a function that yields the shown attribute values of rows, or None if the rows already have them."""
-    shown = [(index, one.type.shown) for index, one in enumerate(node.attributes) if one.type.shown is not None]
+    shown = [
+        (index, attribute.type.shown)
+        for index, attribute in enumerate(node.attributes)
+        if attribute.type.shown is not None
+    ]
     in_order = _in_shown_order(node) if node.computed else _in_row_order
     if not shown and in_order is _in_row_order:
         return None

@@ -125,13 +125,13 @@ def read_match(value: Any) -> Tags:
     """
     if isinstance(value, str):
         return Tags(False, (value,)) if _VERSION.fullmatch(value) and value != "*" else parse_tags(value)
-    if not isinstance(value, list | tuple) or not value or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list | tuple) or not value or not all(isinstance(item, str) for item in value):
         raise ValueError(value)
-    listed = [read_match(one) for one in value]
-    if any(one.is_any for one in listed):
+    listed = [read_match(item) for item in value]
+    if any(tags.is_any for tags in listed):
         raise ValueError(value)
     return Tags(
         False,
-        tuple([tag for one in listed for tag in one.strong]),
-        tuple([tag for one in listed for tag in one.weak]),
+        tuple([tag for tags in listed for tag in tags.strong]),
+        tuple([tag for tags in listed for tag in tags.weak]),
     )

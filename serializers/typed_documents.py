@@ -106,9 +106,11 @@ class TypedDocument:
         if data.relationships is not UNSET:
             found = astuple(data.relationships)
             present = tuple(map(is_not, found, _UNSET))
-            linked = [one.data for one in compress(found, present)]
+            linked = [member.data for member in compress(found, present)]
             filled = present, tuple(map(bool, linked))
-            identifiers = sum([len(one) if one.__class__ is list else one is not None for one in linked])
+            identifiers = sum(
+                [len(linkage) if linkage.__class__ is list else linkage is not None for linkage in linked]
+            )
             names += 1 + 2 * (len(linked) + identifiers)
             objects += 1 + len(linked) + identifiers
         inner = self._inner_names(text, values, objects) if self._has_open else 0
@@ -126,10 +128,12 @@ class TypedDocument:
         return count_names(values, opened + lists, self._max_inner_depth)
 
 
-def _linkage(one: Related) -> Any:
+def _linkage(target: Related) -> Any:
     """Return the type of a relationship object."""
-    identifier: Any = msgspec.defstruct("Identifier", [("type", Literal[one.type]), ("id", str)], **_STRICT)
-    return msgspec.defstruct("Linkage", [("data", list[identifier] if one.is_list else identifier | None)], **_STRICT)
+    identifier: Any = msgspec.defstruct("Identifier", [("type", Literal[target.type]), ("id", str)], **_STRICT)
+    return msgspec.defstruct(
+        "Linkage", [("data", list[identifier] if target.is_list else identifier | None)], **_STRICT
+    )
 
 
 def _optional(name: str, members: Sequence[tuple[str, Any]]) -> Any:

@@ -105,7 +105,7 @@ class Engine:
     def caches(self) -> dict[str, BoundedCache[Any]]:
         """All caches by their names. Each has the same share of `statement_cache_bytes`."""
         makers = (self.reads, self.writes, self.writes.typed, self.statements, self.encoders)
-        return {name: getattr(one.caches, name) for one in makers for name in one.caches.__struct_fields__}
+        return {name: getattr(maker.caches, name) for maker in makers for name in maker.caches.__struct_fields__}
 
     @property
     def has_room_for_rows(self) -> bool:

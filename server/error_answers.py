@@ -43,16 +43,16 @@ def answer(error: BaseException, request_id: str) -> ErrorAnswer:
     Everything else is a 500 without internal details."""
     objects = error_objects(error, request_id)
     return ErrorAnswer(
-        status=common_status({int(one.status) for one in objects}),
-        headers=tuple(header for one in _each(error) for header in _headers(one)),
+        status=common_status({int(shown.status) for shown in objects}),
+        headers=tuple(header for cause in _each(error) for header in _headers(cause)),
         body=encode_errors(objects),
-        is_fault=any(one.detail is INTERNAL_DETAIL for one in objects),
+        is_fault=any(shown.detail is INTERNAL_DETAIL for shown in objects),
     )
 
 
 def error_objects(error: BaseException, request_id: str) -> list[ErrorObject]:
     """Return the error objects for an exception. Their ids are the id of the request with a number."""
-    return [_error_object(one, f"{request_id}.{number}") for number, one in enumerate(_each(error), 1)]
+    return [_error_object(cause, f"{request_id}.{number}") for number, cause in enumerate(_each(error), 1)]
 
 
 def _each(error: BaseException) -> Sequence[BaseException]:

@@ -233,7 +233,7 @@ def methods_of(shape: Shape, declared: frozenset[str] = frozenset(), is_to_many:
         methods["HEAD"] = methods["GET"]
         if shape in QUERIED:
             get = methods["GET"]
-            answers = tuple([one for one in get.answers if one is not HTML])
+            answers = tuple([media_type for media_type in get.answers if media_type is not HTML])
             accepts = get.accepts - {ANSWER_AS}
             methods[QUERY] = msgspec.structs.replace(get, name=QUERY, body=FORM, accepts=accepts, answers=answers)
     return methods | {"OPTIONS": OPTIONS}
@@ -293,10 +293,10 @@ def fixed_paths(
         fixed |= {str(Shape.DOCS): Shape.DOCS} | {f"{Shape.DOCS}/{name}": Shape.DOCS_FILE for name in DOCS_FILES}
     if has_pages:
         fixed |= {f"/-/pages/{name}": Shape.PAGES_FILE for name in PAGES_FILES} | {
-            str(one): one for one in (Shape.PAGES_GO, Shape.PAGES_CHOOSE, Shape.PAGES_EXPLAIN)
+            str(page): page for page in (Shape.PAGES_GO, Shape.PAGES_CHOOSE, Shape.PAGES_EXPLAIN)
         }
     if has_pages and has_sign_in:
-        fixed |= {str(one): one for one in (Shape.PAGES_SIGN_IN, Shape.PAGES_CALLBACK, Shape.PAGES_SIGN_OUT)}
+        fixed |= {str(page): page for page in (Shape.PAGES_SIGN_IN, Shape.PAGES_CALLBACK, Shape.PAGES_SIGN_OUT)}
     return fixed | ({operations_path: Shape.OPERATIONS} if operations_path else {})
 
 
@@ -355,7 +355,7 @@ def below_prefix(path: str, prefix: str) -> str | None:
 
 def _below(path: str, resource: Resource, segments: list[str]) -> Route | None:
     try:
-        id_text, *names = segments if "%" not in path else [unquote(one, errors="strict") for one in segments]
+        id_text, *names = segments if "%" not in path else [unquote(segment, errors="strict") for segment in segments]
     except UnicodeError:
         return None
     if not names:
@@ -374,6 +374,6 @@ def _below(path: str, resource: Resource, segments: list[str]) -> Route | None:
 def route_not_found(sent_path: str, catalog: Catalog, settings: Settings) -> RouteNotFound:
     """Return the error for a path without a route."""
     listed = [resource.path for resource in catalog if "list" in resource.methods] + list(catalog.functions_by_path)
-    found = [settings.path_prefix + one for one in (*listed, settings.operations_path) if one]
-    known = [one for one in found if one.count("/") >= sent_path.rstrip("/").count("/")]
+    found = [settings.path_prefix + path for path in (*listed, settings.operations_path) if path]
+    known = [candidate for candidate in found if candidate.count("/") >= sent_path.rstrip("/").count("/")]
     return RouteNotFound(f"There is nothing at {quoted(sent_path)}.{nearest(sent_path, known)}")

@@ -146,7 +146,7 @@ def _shown_list(text: str) -> list[Any] | None:
 
 
 def _flat(items: list[Any]) -> list[Any]:
-    return [one for item in items for one in (_flat(item) if isinstance(item, list) else [item])]
+    return [flat for item in items for flat in (_flat(item) if isinstance(item, list) else [item])]
 
 
 def _shape(items: Any) -> tuple[int, ...]:

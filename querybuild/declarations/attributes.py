@@ -49,7 +49,7 @@ def checks_within(attribute: Attribute, limit: Limit) -> list[Check]:
 def _characters_check(limit: int) -> Check:
     def check(attribute: Attribute, value: Any, native: Any) -> None:
         # PostgreSQL removes excess blanks.
-        if any(isinstance(one, str) and one[limit:].strip(" ") for one in _elements(native)):
+        if any(isinstance(element, str) and element[limit:].strip(" ") for element in _elements(native)):
             raise ValueFault(f"at most {limit} characters long")
 
     return check
@@ -63,8 +63,8 @@ def _digits_check(digits: int, scale: int) -> Check:
     expected = f"a number with at most {whole} digits before the point" if whole > 0 else f"less than 1e{whole}"
 
     def check(attribute: Attribute, value: Any, native: Any) -> None:
-        for one in _elements(native):
-            if isinstance(one, Decimal) and not one.is_nan() and one.copy_abs() >= bound:
+        for element in _elements(native):
+            if isinstance(element, Decimal) and not element.is_nan() and element.copy_abs() >= bound:
                 raise ValueFault(expected)
 
     return check

@@ -51,7 +51,9 @@ def part_attributes(key: Key) -> tuple[Attribute, ...]:
     """Return the columns of an id with several columns as attributes for sorts."""
     if not key.is_composite:
         return ()
-    return tuple([Attribute("id", one, column) for column, one in zip(key.columns, key.types, strict=True)])
+    return tuple(
+        [Attribute("id", column_type, column) for column, column_type in zip(key.columns, key.types, strict=True)]
+    )
 
 
 def id_attribute(resource: Resource, key: Key, nullable: bool) -> Attribute:
@@ -101,12 +103,12 @@ class Everywhere(msgspec.Struct, frozen=True, eq=False):
     without: frozenset[str] = frozenset()
 
 
-def _is_same(one: Link | None, other: Link | None) -> bool:
-    return one is not None and other is not None and msgspec.structs.astuple(one) == msgspec.structs.astuple(other)
+def _is_same(link: Link | None, other: Link | None) -> bool:
+    return link is not None and other is not None and msgspec.structs.astuple(link) == msgspec.structs.astuple(other)
 
 
-def _refer_alike(one: Relationship, other: Relationship) -> bool:
-    return one.referenced_columns == other.referenced_columns
+def _refer_alike(relationship: Relationship, other: Relationship) -> bool:
+    return relationship.referenced_columns == other.referenced_columns
 
 
 def _may_be_unknown(key: Attribute) -> bool:
@@ -143,21 +145,21 @@ class Catalog:
             if (own := own_key_of(relationship)) is not None
         }
         self._exact_keys = {
-            own: msgspec.structs.replace(one, is_split=False) if _may_be_unknown(one) else one
-            for own, one in self._keys.items()
+            own: msgspec.structs.replace(attribute, is_split=False) if _may_be_unknown(attribute) else attribute
+            for own, attribute in self._keys.items()
         }
         self._lock_ranks = {resource.type: rank for rank, resource in enumerate(_referenced_first(self))}
         # Plans compare declarations by identity, so each inverse is created once.
         self._inverses = {
-            one: ToMany(one.name, resource.type, through=inverse_link(link))
+            relationship: ToMany(relationship.name, resource.type, through=inverse_link(link))
             for resource in self
-            for one in resource.relationships
-            if (link := link_of(one)) is not None
+            for relationship in resource.relationships
+            if (link := link_of(relationship)) is not None
         }
         self._declared_inverses = {
-            one: other
-            for one, inverse in self._inverses.items()
-            for other in self.target(one).relationships
+            relationship: other
+            for relationship, inverse in self._inverses.items()
+            for other in self.target(relationship).relationships
             if other.target == inverse.target and _is_same(link_of(other), link_of(inverse))
         }
 
@@ -167,7 +169,7 @@ class Catalog:
     def with_resources(self, resources: Sequence[Resource], functions: Sequence[Function] | None = None) -> Catalog:
         """Return the catalog with these resources instead. functions: None keeps those that it has. It is the same
         object if nothing differs."""
-        is_same = all(one is other for one, other in zip(resources, self.resources, strict=True))
+        is_same = all(resource is other for resource, other in zip(resources, self.resources, strict=True))
         kept = self.functions if functions is None else functions
         return self if is_same and kept is self.functions else Catalog([*resources, *kept], self.everywhere)
 
@@ -175,7 +177,7 @@ class Catalog:
         """Return the catalog as some principals see it. resources: the declarations that differ, by type. Each has the
         same key, and the same relationships or some of them."""
         view = copy(self)
-        view.resources = tuple([resources.get(one.type, one) for one in self.resources])
+        view.resources = tuple([resources.get(resource.type, resource) for resource in self.resources])
         view.by_type = {resource.type: resource for resource in view.resources}
         view.by_path = {resource.path: resource for resource in view.resources}
         return view
@@ -221,9 +223,11 @@ class Catalog:
         if own is None:
             return [] if other is None else [other.name]
         return [
-            one.name
-            for one in self._declared[own.target].relationships
-            if one.foreign_columns == own.own_columns and one.target == resource.type and _refer_alike(one, own)
+            candidate.name
+            for candidate in self._declared[own.target].relationships
+            if candidate.foreign_columns == own.own_columns
+            and candidate.target == resource.type
+            and _refer_alike(candidate, own)
         ]
 
     def inverse(self, relationship: Relationship) -> Relationship:
@@ -307,7 +311,7 @@ def _referenced_first(catalog: Catalog) -> list[Resource]:
         seen.add(resource)
         while below:
             last, others = below[-1]
-            referenced = next((one for one in others if one not in seen), None)
+            referenced = next((other for other in others if other not in seen), None)
             if referenced is None:
                 order.append(last)
                 below.pop()

@@ -104,8 +104,8 @@ def split_functions(declarations: Any) -> tuple[Any, tuple[Function, ...]]:
     if not isinstance(declarations, Iterable) or isinstance(declarations, str | bytes):
         return declarations, ()
     found = list(declarations)
-    others = [one for one in found if not isinstance(one, Function)]
-    return others, tuple([one for one in found if isinstance(one, Function)])
+    others = [declared for declared in found if not isinstance(declared, Function)]
+    return others, tuple([function for function in found if isinstance(function, Function)])
 
 
 def invalid_path(path: str) -> Iterator[str]:
@@ -128,7 +128,8 @@ def function_faults(functions: Sequence[Function], resources: Mapping[str, Resou
         found = [*_function_faults(function, resources), *invalid_path(path)]
         owners = [resource for resource in resources.values() if f"{path}/".startswith(f"{resource.path}/")]
         found += [
-            f"its path {quoted(path)} belongs to the resource {quoted(one.type)}: declare another" for one in owners
+            f"its path {quoted(path)} belongs to the resource {quoted(resource.type)}: declare another"
+            for resource in owners
         ]
         if path in paths:
             found.append(f"its path {quoted(path)} is that of another function: declare another")
@@ -138,7 +139,12 @@ def function_faults(functions: Sequence[Function], resources: Mapping[str, Resou
 
 def _function_faults(function: Function, resources: Mapping[str, Resource]) -> Iterator[str]:
     wrong = list(wrong_types(function, but=("access", "method", "signature")))
-    wrong += [fault for one in function.arguments if not wrong for fault in wrong_types(one, but=("of", "compute"))]
+    wrong += [
+        fault
+        for attribute in function.arguments
+        if not wrong
+        for fault in wrong_types(attribute, but=("of", "compute"))
+    ]
     if wrong:
         yield from wrong
         return
@@ -147,7 +153,7 @@ def _function_faults(function: Function, resources: Mapping[str, Resource]) -> I
     if function.returns and function.returns not in resources:
         yield f"it returns {quoted(function.returns)}, which is not declared.{nearest(function.returns, resources)}"
     if function.access is not None:
-        yield from (fault for one in audiences_of(function.access) for fault in audience_faults(one))
+        yield from (fault for audience in audiences_of(function.access) for fault in audience_faults(audience))
     names = [argument.name for argument in function.arguments]
     for index, argument in enumerate(function.arguments):
         label = f"argument {quoted(argument.name)}: "

@@ -130,8 +130,8 @@ def _reader(types: tuple[ColumnType, ...]) -> Any:
         parts = split_id(text) if isinstance(text, str) else None
         if parts is None or len(parts) != len(types):
             raise ValueFault(expected)
-        for part, one in zip(parts, types, strict=True):
-            (one.id_type.read_part or one.id_type.read)(part)
+        for part, column_type in zip(parts, types, strict=True):
+            (column_type.id_type.read_part or column_type.id_type.read)(part)
         return str(text)
 
     return read

@@ -384,7 +384,7 @@ def _inside_json(row: OperatorRow) -> OperatorRow:
     def of_one_kind(column: Term, *others: Term) -> Criterion:
         # ("t0"."words"#>$1<$2 AND jsonb_typeof("t0"."words"#>$1)=jsonb_typeof($2))
         same = f" AND {kind}={kind}" * len(others)
-        kinds = [one for other in others for one in (column, other)]
+        kinds = [term for other in others for term in (column, other)]
         return Template(f"({{}}{same})", row.criterion(column, *others), *kinds)
 
     def fields(column: Term, other: Term) -> Criterion:

@@ -167,7 +167,7 @@ SHORT_PATH = 256
 
 def _new_attribute(attribute: Attribute, names: tuple[str, ...]) -> tuple[Attribute, JsonPath | None]:
     path = unescaped(names)
-    declared = next((one for one in attribute.paths if one.names == path), None)
+    declared = next((json_path for json_path in attribute.paths if json_path.names == path), None)
     inner = msgspec.structs.replace(
         attribute,
         name=".".join((attribute.name, *names)),

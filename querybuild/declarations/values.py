@@ -290,8 +290,8 @@ def _numbers(tree: Any) -> list[int | Decimal]:
     found: list[int | Decimal] = []
     level = [tree]
     while level:
-        found += [one for one in level if isinstance(one, (int, Decimal))]
-        inner = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list))]
+        found += [item for item in level if isinstance(item, (int, Decimal))]
+        inner = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, (dict, list))]
         level = list(chain.from_iterable(inner))
     return found
 
@@ -304,7 +304,7 @@ def _is_plain(number: int | Decimal) -> bool:
 
 def check_zeros(numbers: Sequence[Any]) -> None:
     """Check that numbers do not become much longer when they are written in full. Raises ValueFault."""
-    if sum([_zeros(one) for one in numbers if isinstance(one, Decimal)]) > MAX_ZEROS:
+    if sum([_zeros(decimal) for decimal in numbers if isinstance(decimal, Decimal)]) > MAX_ZEROS:
         raise ValueFault(f"a value whose numbers have exponents for at most {MAX_ZEROS} zeros in all")
 
 

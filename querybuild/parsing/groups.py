@@ -62,7 +62,7 @@ def _keys(text: str | None, reader: FilterReader) -> tuple[GroupKey, ...]:
         if why := path_fault(path):
             _refuse(reader, GROUP_BY, "A key is empty." if not name else f"{quoted(name)} {why}.")
         elif call is not None and function not in PERIODS:
-            known = ", ".join(f"{one}(...)" for one in PERIODS)
+            known = ", ".join(f"{period}(...)" for period in PERIODS)
             detail = f"{quoted(name)}: there is no function {quoted(function)}.{nearest(function, PERIODS)}"
             _refuse(reader, GROUP_BY, f"{detail} There are: {known}.")
         elif name in found:
@@ -92,7 +92,7 @@ def _aggregates(parameters: Sequence[Parameter], keys: Sequence[str], reader: Fi
         elif name in found:
             _refuse(reader, parameter, "It occurs more than once.")
         elif function not in AGGREGATES:
-            known = ", ".join(f"{one}(...)" for one in AGGREGATES)
+            known = ", ".join(f"{aggregate}(...)" for aggregate in AGGREGATES)
             detail = f"Expected a function of an attribute, such as sum(age), not {quoted(text)}."
             _refuse(reader, parameter, f"{detail}{nearest(function or text, AGGREGATES)} There are: {known}.")
         elif not of and function != "count":

@@ -66,7 +66,7 @@ def page_keys(
     for name, keys, value in parameters:
         key = keys[0] if len(keys) == 1 else ""
         if key not in known:
-            listed = ", ".join(f"{form}[{one}]" for one in known)
+            listed = ", ".join(f"{form}[{member}]" for member in known)
             errors.append(PageError(f"There is no such page parameter; there are {listed}.", parameter=name))
         elif key in given:
             errors.append(PageError("It occurs more than once.", parameter=name))

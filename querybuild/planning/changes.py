@@ -234,12 +234,12 @@ def _assign_by_rules(draft: Draft) -> None:
         target, value = assigned_target(field, draft.resource, draft.catalog), draft.context.values[field.index]
         key = key_of_target(target, draft.catalog)
         sent = [by_column.get(name) for name in key.columns]
-        other = next((one for one in differing(sent, key, value, draft.values)), None)
+        other = next((assignment for assignment in differing(sent, key, value, draft.values)), None)
         # If the document has a part of the key, with another value than the rule, the rest of the rule's key would name
         # a row that nobody means.
         if None in sent and other is None:
             added = zip(_assign_by_rule(draft, target, key, value), sent, strict=True)
-            draft.assignments += [one for one, known in added if known is None]
+            draft.assignments += [assignment for assignment, known in added if known is None]
         if other is not None and field.is_fixed and field.name not in draft.change.assigned:
             name = _shown_name(draft, field, target)
             detail = f"{name} is set by a rule: leave it out, or send the value that the rule sets."
@@ -273,10 +273,12 @@ def _check_columns(draft: Draft, id_slot: int | None) -> None:
     draft.errors += repeated_columns(draft.assignments, pointers, draft.resource.abilities)
     # Two fields may differ in several columns, which is one error.
     different = {
-        (one.slot, other.slot): (one, other) for one, other in draft.agreements if not agree((one, other), draft.values)
+        (assignment.slot, other.slot): (assignment, other)
+        for assignment, other in draft.agreements
+        if not agree((assignment, other), draft.values)
     }
     path = draft.change.pointer if draft.on_create else None
-    draft.errors += [disagreement(one, pointers, id_slot, path) for one in different.values()]
+    draft.errors += [disagreement(pair, pointers, id_slot, path) for pair in different.values()]
 
 
 def _unknown_attribute(draft: Draft, name: str) -> None:

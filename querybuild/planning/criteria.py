@@ -193,7 +193,7 @@ def without_missing(conditions: tuple[Condition, ...], missing: AbstractSet[int]
     if not missing:
         return conditions
     known = [_known(condition, missing, is_negated=False) for condition in conditions]
-    return tuple([one for one in known if one != _ALWAYS])
+    return tuple([condition for condition in known if condition != _ALWAYS])
 
 
 def _known(condition: Condition, missing: AbstractSet[int], *, is_negated: bool) -> Condition:
@@ -215,7 +215,7 @@ def _known(condition: Condition, missing: AbstractSet[int], *, is_negated: bool)
         case Logic(op=op, items=items):
             return _joined(op, [_known(item, missing, is_negated=is_negated) for item in items])
         case Exists(rows=rows):
-            inside = _joined("and", [_known(one, missing, is_negated=is_negated) for one in rows.conditions])
+            inside = _joined("and", [_known(part, missing, is_negated=is_negated) for part in rows.conditions])
             if inside == NEVER:
                 return NEVER
             kept = () if inside == _ALWAYS else (inside,)

@@ -66,7 +66,7 @@ class RuleEverywhere(msgspec.Struct, frozen=True, eq=False):
         """Return what a create sets: the field that the resource declares over the column, or the column itself."""
         attribute = self.declared.attribute
         column = attribute.column_name
-        declared = {one.column_name: one.name for one in resource.attributes if one.is_stored}
+        declared = {stored.column_name: stored.name for stored in resource.attributes if stored.is_stored}
         for relationship in resource.relationships:
             own = own_key_of(relationship)
             if own is not None and own.own_columns == (column,):

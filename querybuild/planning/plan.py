@@ -163,16 +163,16 @@ def node_of(
     """Create a node. It reads the attributes that are shown, those that the computed ones depend on, and the version.
     carried: attributes that it reads although they may not be shown."""
     wanted = tuple(dict.fromkeys((*attributes, *carried)))
-    sources = [source for one in wanted for source in sources_of(one, rows.resource)]
-    read = dict.fromkeys([one for one in wanted if one.compute is None] + sources)
+    sources = [source for attribute in wanted for source in sources_of(attribute, rows.resource)]
+    read = dict.fromkeys([attribute for attribute in wanted if attribute.compute is None] + sources)
     own = () if version is None else (version.attribute,)
-    computed = tuple(one for one in wanted if one.compute is not None)
+    computed = tuple(attribute for attribute in wanted if attribute.compute is not None)
     return Node(rows, (*read, *own), attributes, computed, relationships, keys, branches, targets, version)
 
 
 def without_versions(node: Node) -> Node:
     """Return the node without the version of its rows and of all rows below."""
-    branches = [msgspec.structs.replace(one, node=without_versions(one.node)) for one in node.branches]
+    branches = [msgspec.structs.replace(branch, node=without_versions(branch.node)) for branch in node.branches]
     read = node.read if node.version is None else node.read[:-1]
     return msgspec.structs.replace(node, read=read, version=None, branches=tuple(branches))
 

@@ -143,7 +143,9 @@ class Rules:
             resource.type: tuple(reader.rules(resource)) for resource in view.catalog if resource.access or is_closed
         }
         self._fields = tuple(reader.fields())
-        self._everywhere = [rule for one in view.catalog.everywhere if (rule := reader.everywhere(one)) is not None]
+        self._everywhere = [
+            rule for everywhere in view.catalog.everywhere if (rule := reader.everywhere(everywhere)) is not None
+        ]
         if reader.faults:
             raise CatalogError("\n".join(reader.faults))
         self._audiences = tuple(reader.audiences.values())
@@ -155,7 +157,9 @@ class Rules:
             for part in dict.fromkeys((rule.rows, rule.check, rule.assign))
             for read in (() if part is None else part.reads)
         ]
-        self._reads += [(one.audience, read) for one in self._everywhere for read in one.reads]
+        self._reads += [
+            (rule_everywhere.audience, read) for rule_everywhere in self._everywhere for read in rule_everywhere.reads
+        ]
         self._accesses: BoundedCache[Access] = BoundedCache(MAX_ACCESSES, MAX_ACCESSES)
         self._views: BoundedCache[View] = BoundedCache(MAX_ACCESSES, MAX_ACCESSES)
         # Without the principals themselves, which would never go otherwise.
@@ -271,7 +275,7 @@ def make_view(view: View, fields: Iterable[tuple[FieldRights, tuple[bool, bool]]
         seen = None if attribute is None else _seen(attribute, is_readable=is_readable, is_writable=is_writable)
         if attribute is not None and seen is not None and seen is not attribute:
             origins[seen] = attribute
-            attributes = tuple([seen if one is attribute else one for one in resource.attributes])
+            attributes = tuple([seen if each is attribute else each for each in resource.attributes])
             resources[field.type] = msgspec.structs.replace(resource, attributes=attributes)
         elif attribute is None and not is_readable:
             relationships = tuple(
@@ -286,7 +290,7 @@ def make_view(view: View, fields: Iterable[tuple[FieldRights, tuple[bool, bool]]
     ]
     return View(
         view.catalog.view(resources),
-        {**view.checks, **{seen: view.checks[one] for seen, one in origins.items() if one in view.checks}},
+        {**view.checks, **{seen: view.checks[origin] for seen, origin in origins.items() if origin in view.checks}},
         frozenset(references),
     )
 
@@ -385,7 +389,9 @@ class _RuleReader:
         for resource in self._view.catalog:
             for field in (*resource.attributes, *resource.relationships):
                 if field.read_by != ANYONE or field.write_by != ANYONE:
-                    rights = [tuple(map(self._audience, audiences_of(one))) for one in (field.read_by, field.write_by)]
+                    rights = [
+                        tuple(map(self._audience, audiences_of(allowed))) for allowed in (field.read_by, field.write_by)
+                    ]
                     yield FieldRights(resource.type, field.name, *rights)
 
     def _audience(self, audience: Audience) -> int:

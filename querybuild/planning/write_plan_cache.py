@@ -63,13 +63,13 @@ def form_key(change: Change, resource: Resource) -> Hashable | None:
     if not CHANGE.takes(change) or (sent and not _are_known(sent.values())):
         return None
     names = None if change.attributes is None else tuple(change.attributes)
-    linkages = [(name, one.mode, one.is_list, not one.identifiers) for name, one in sent.items()]
+    linkages = [(name, linkage.mode, linkage.is_list, not linkage.identifiers) for name, linkage in sent.items()]
     on_conflict = None if change.on_conflict is None else change.on_conflict.names
     return resource, change.kind, change.type, change.id is None, names, tuple(linkages), on_conflict
 
 
 def _are_known(linkages: Collection[LinkageChange]) -> bool:
-    return LINKAGE.takes_all(linkages) and all(IDENTIFIER.takes_all(one.identifiers) for one in linkages)
+    return LINKAGE.takes_all(linkages) and all(IDENTIFIER.takes_all(linkage.identifiers) for linkage in linkages)
 
 
 def write_form_of(change: Change, planned: PlannedWrite, view: View, access: Access) -> WriteForm | None:
@@ -78,11 +78,11 @@ def write_form_of(change: Change, planned: PlannedWrite, view: View, access: Acc
     itself, which may contradict each other."""
     plan, catalog = planned.plan, view.catalog
     resource, names = plan.resource, tuple(change.attributes or ())
-    attributes = [one for name in names if (one := resource.attribute(name)) is not None]
+    attributes = [written for name in names if (written := resource.attribute(name)) is not None]
     linked = [other for name in change.relationships if (other := resource.relationship(name)) is not None]
     if not (PLANNED.takes(planned) and PLAN.takes(plan)):
         return None
-    if len(linked) > 1 and any(one.target == resource.type for one in linked):
+    if len(linked) > 1 and any(relationship.target == resource.type for relationship in linked):
         return None
     sent = (plan.id_slot is not None) + len(attributes) + len(linked)
     fields = access.assigned.get(resource.type, ()) if plan.kind == "create" else ()
@@ -100,7 +100,7 @@ def write_form_of(change: Change, planned: PlannedWrite, view: View, access: Acc
         plan,
         tuple([(attribute, view.checks_of(attribute)) for attribute in attributes]),
         tuple(attributes),
-        tuple([(catalog.target(one), own_key_of(one) is not None) for one in linked]),
+        tuple([(catalog.target(relationship), own_key_of(relationship) is not None) for relationship in linked]),
         set_by_rules,
         tuple([(slot, field.index) for slot, field in by_slot if slot < sent and field.is_fixed]),
     )
@@ -177,8 +177,8 @@ def plan_typed(
             ids: dict[Any, str] = {}
             pointer = form.places[len(values)]
             if isinstance(sent, list):
-                for index, one in enumerate(sent):
-                    ids.setdefault(target.id_type.read(one.id), f"{pointer}/{index}")
+                for index, identifier in enumerate(sent):
+                    ids.setdefault(target.id_type.read(identifier.id), f"{pointer}/{index}")
             elif sent is not None:
                 ids[target.id_type.read(sent.id)] = str(pointer)
             item_pointers[len(values)] = tuple(ids.values())
@@ -214,9 +214,9 @@ def plan_columns(
 def _linked_ids(linkage: LinkageChange, target: Resource) -> dict[Any, str]:
     """Return the ids with their pointers. Raises ValueFault."""
     ids: dict[Any, str] = {}
-    for one in linkage.identifiers:
-        if one.type != target.type:
+    for identifier in linkage.identifiers:
+        if identifier.type != target.type:
             raise ValueFault(f"of the type {target.type}")
-        id_value = target.id_type.read(one.id) if one.lid is None else Lid(target.type, one.lid)
-        ids.setdefault(id_value, one.pointer)
+        id_value = target.id_type.read(identifier.id) if identifier.lid is None else Lid(target.type, identifier.lid)
+        ids.setdefault(id_value, identifier.pointer)
     return ids

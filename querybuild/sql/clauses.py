@@ -178,7 +178,7 @@ def _has_leaky_operator(condition: Condition) -> bool:
     match condition:
         case Test(operator=operator, left=left, right=right):
             columns = [left] if right is None else [left, right]
-            return operator.is_pattern or any(one.attribute.sql is not None for one in columns)
+            return operator.is_pattern or any(shown.attribute.sql is not None for shown in columns)
         case CustomTest(operator=operator):
             return operator is not JSONB_CONTAINS
         case _:
@@ -306,7 +306,7 @@ def _test(test: Test, binds: Binds) -> Criterion:
         if row.is_text or is_text or test.right.attribute.type.as_text:
             left, right = _as_text(test.left, binds), _as_text(test.right, binds)
         if attribute.type.element is not None and row.arity == "one":
-            left, right = [compared_array(attribute.type, one) for one in (left, right)]
+            left, right = [compared_array(attribute.type, term) for term in (left, right)]
         return row.on_field(left, right)
     value_type = row.value_type_of(attribute)
     column_type = array(value_type) if row.arity == "list" else value_type
@@ -315,9 +315,9 @@ def _test(test: Test, binds: Binds) -> Criterion:
         parameters = [column_type.bind(parameter) for parameter in parameters]
     if attribute.type.is_compared_as_text and row.value_type is None:
         left = as_texts(left) if attribute.type.element is not None else as_text(left)
-        parameters = [as_texts(one) if column_type.element is not None else as_text(one) for one in parameters]
+        parameters = [as_texts(term) if column_type.element is not None else as_text(term) for term in parameters]
     if value_type.element is not None and row.arity == "one":
-        left, parameters = compared_array(value_type, left), [compared_value(value_type, one) for one in parameters]
+        left, parameters = compared_array(value_type, left), [compared_value(value_type, term) for term in parameters]
     return row.criterion(left, *parameters)
 
 
@@ -430,7 +430,7 @@ def _reads_others(condition: Condition) -> bool:
     match condition:
         case Test(left=left, right=right):
             columns = [left] if right is None else [left, right]
-            return any(one.rows is not None or is_computed(one.attribute) for one in columns)
+            return any(column_ref.rows is not None or is_computed(column_ref.attribute) for column_ref in columns)
         case Logic(items=items):
             return any(map(_reads_others, items))
         case IdIs():
@@ -482,8 +482,8 @@ def scope_criteria(scope: RelatedScope, binds: Binds) -> Iterator[Criterion]:
     else:
         query = PostgreSQLQuery.from_(link_table(through.link, through.alias)).select(1)
         query = query.where(_attached_links(rows, through))
-        for one in through.criteria:
-            query = query.where(criterion(one, binds))
+        for condition in through.criteria:
+            query = query.where(criterion(condition, binds))
         yield ExistsCriterion(query.where(is_key(columns_of(through.alias), through.far[0], parent_id)))
     if rows.all_conditions:
         yield ExistsCriterion(named_parent(scope, binds).select(1))

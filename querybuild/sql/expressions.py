@@ -23,7 +23,7 @@ from querybuild.planning.row_plan import ColumnRef, OrderKey, Rows, Slot, Test
 
 def search_expression(parts: tuple[Attribute, ...]) -> str:
     """Return the words of attributes, as searches compare them."""
-    return sql_of(search_vector(parts, lambda one: Field(one.column_name)))
+    return sql_of(search_vector(parts, lambda attribute: Field(attribute.column_name)))
 
 
 class InnerValue(msgspec.Struct, frozen=True):

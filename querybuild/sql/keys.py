@@ -60,7 +60,7 @@ def shown_key(of: ColumnOf, key: Key) -> Term:
         return _looked_up([shown], found, by)
     if not key.is_composite:
         return _id_text(of(key.columns[0]), key.types[0]) if key.is_text else of(key.columns[0])
-    texts = [_shown_part(of(name), one) for name, one in zip(key.columns, key.types, strict=True)]
+    texts = [_shown_part(of(name), column_type) for name, column_type in zip(key.columns, key.types, strict=True)]
     return Template("||','||".join(["{}"] * len(texts)), *texts)
 
 
@@ -86,7 +86,7 @@ def key_parts(parameter: Term, key: Key) -> list[Term]:
     if not key.is_composite:
         return [_converted(parameter, key)]
     has_text = any(column_type.is_text for column_type in key.types)
-    return [_part(parameter, index, one, has_text=has_text) for index, one in enumerate(key.types, 1)]
+    return [_part(parameter, index, column_type, has_text=has_text) for index, column_type in enumerate(key.types, 1)]
 
 
 def key_values(array: Term, key: Key) -> Term:

@@ -68,9 +68,9 @@ def _looked_up(rows: Rows, keyset: KeysetPosition, key: OrderKey, bounds: Sequen
     assert slot is not None
     beginning = Template("CAST({} AS TEXT)", binds(slot))
     of_row = [
-        Template("{}={}", placed_operand(one.column, binds), bound)
-        for one, bound in zip(keyset.keys, bounds, strict=True)
-        if rows.is_part_of_id(one) and bound is not None
+        Template("{}={}", placed_operand(order_key.column, binds), bound)
+        for order_key, bound in zip(keyset.keys, bounds, strict=True)
+        if rows.is_part_of_id(order_key) and bound is not None
     ]
     is_same = Template(f"left(CAST({{}} AS TEXT),{MAX_VALUE_CHARACTERS})={{}}", term, beginning)
     query = join(PostgreSQLQuery.from_(table(rows.resource, rows.alias)).select(term), rows.joins, binds)

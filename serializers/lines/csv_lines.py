@@ -33,8 +33,8 @@ class CsvEncoder:
 
     def __init__(self, plan: ReadPlan, style: Style) -> None:
         node = plan.node
-        known, attributes = value_positions(node), {one.name: one for one in node.attributes}
-        branches = {one.relationship.name: (index, one) for index, one in enumerate(node.branches)}
+        known, attributes = value_positions(node), {shown.name: shown for shown in node.attributes}
+        branches = {linked.relationship.name: (index, linked) for index, linked in enumerate(node.branches)}
         names, positions, texts = ["id"], [0], []
         self._conversions: list[tuple[int, _Convert]] = []
         if style.is_csv_safe and has_text_ids(node.resource):
@@ -106,7 +106,9 @@ def _linkage_ids(which: int, branch: Branch) -> _Convert | None:
     if branch.relationship.is_own_key:
         return None
     id_of = _number_of if branch.node.resource.id_type.is_number else _text_of
-    return lambda _, level: [None if one == b"null" else id_of(one) for one in level.linkage[which]]
+    return lambda _, level: [
+        None if identifier == b"null" else id_of(identifier) for identifier in level.linkage[which]
+    ]
 
 
 def _number_of(identifier: bytes) -> int:

@@ -41,7 +41,7 @@ class NdjsonEncoder:
         lines = b"\n".join(objects) + b"\n"
         if lines.count(b"\n") == len(objects) and b"\r" not in lines:
             return [lines]
-        return [one.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n" for one in objects]
+        return [line.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n" for line in objects]
 
     def included(self, level: Level) -> list[bytes]:
         """Not called: `shows_included` is false."""

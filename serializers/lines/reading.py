@@ -56,7 +56,7 @@ def at(error: ApiError, line: int, column: str = "", suffix: str = "") -> ApiErr
     """Return the error with its place in the file, in its text and in its `meta`. column: if its pointer does not tell.
     suffix: as of a batch."""
     if isinstance(error, Several):
-        return Several([at(one, line, suffix=suffix) for one in error.errors])
+        return Several([at(fault, line, suffix=suffix) for fault in error.errors])
     if not column and error.pointer:
         names = tokens(error.pointer)
         column = names[2] if len(names) > 2 else names[-1] if names[-1] == "id" else ""
@@ -153,13 +153,15 @@ class _Head:
         self.resource = resource
         errors = Errors()
         known = {
-            one.name: _Column(one.name, _reader(one, is_safe=is_safe), attribute=one)
-            for one in resource.attributes
-            if one.is_writable(on_create=True) and one.name not in read_only
+            attribute.name: _Column(attribute.name, _reader(attribute, is_safe=is_safe), attribute=attribute)
+            for attribute in resource.attributes
+            if attribute.is_writable(on_create=True) and attribute.name not in read_only
         }
-        for one in resource.relationships:
-            if isinstance(one, ToOne) and one.is_own_key and one.name not in read_only:
-                known[f"{one.name}.id"] = _Column(f"{one.name}.id", _unmarked if is_safe else str, link=one)
+        for relationship in resource.relationships:
+            if isinstance(relationship, ToOne) and relationship.is_own_key and relationship.name not in read_only:
+                known[f"{relationship.name}.id"] = _Column(
+                    f"{relationship.name}.id", _unmarked if is_safe else str, link=relationship
+                )
         if resource.client_ids:
             known["id"] = _Column("id", _unmarked if is_safe else str)
         for name in dict.fromkeys(names):
@@ -173,16 +175,16 @@ class _Head:
         self.columns = [known[name] for name in names]
 
 
-def _reader(one: Attribute, *, is_safe: bool) -> Callable[[str], Any]:
+def _reader(attribute: Attribute, *, is_safe: bool) -> Callable[[str], Any]:
     """Return the function that makes the JSON value of a field. What is no value of the type stays a text, and the
     server says what it must be."""
-    if is_structure(one.type):
+    if is_structure(attribute.type):
         return lambda text: load_json(text, 100)
-    if one.type.family == "bool":
+    if attribute.type.family == "bool":
         return lambda text: {"true": True, "t": True, "false": False, "f": False}.get(text, text)
-    if one.type.family == "number" and one.type.name != "numeric":
+    if attribute.type.family == "number" and attribute.type.name != "numeric":
         return _number
-    return _unmarked if is_safe and one.type.family not in NEVER_FORMULAS else str
+    return _unmarked if is_safe and attribute.type.family not in NEVER_FORMULAS else str
 
 
 def _number(text: str) -> Any:

@@ -50,7 +50,9 @@ def encode_lines(columns: Sequence[Sequence[Any]], texts: Collection[int] = ()) 
         return b""
     encoded = _encoded(columns)
     if texts and _MAY_BEGIN_FORMULA(encoded):
-        encoded = _encoded([without_formulas(one) if index in texts else one for index, one in enumerate(columns)])
+        encoded = _encoded(
+            [without_formulas(column) if index in texts else column for index, column in enumerate(columns)]
+        )
     # Line breaks within texts are escaped, so these are the ends of rows.
     found = _END.join(encoded[1:-2].split(b"]\n[")) + _END
     escapes = found.count(b"\\")
@@ -61,7 +63,9 @@ def encode_lines(columns: Sequence[Sequence[Any]], texts: Collection[int] = ()) 
 
 def _encoded(columns: Sequence[Sequence[Any]]) -> bytes:
     """Return each row as a JSON array, with nothing in the place of null, and a line break after it."""
-    filled = [[_NULL if one is None else one for one in column] if None in column else column for column in columns]
+    filled = [
+        [_NULL if value is None else value for value in column] if None in column else column for column in columns
+    ]
     return _ENCODER.encode_lines(list(zip(*filled, strict=True)))
 
 

@@ -38,7 +38,10 @@ class Api(msgspec.Struct, frozen=True, eq=False):
     def has_distances(self, resource: Resource) -> bool:
         """Return whether an attribute of a resource has distances from other values."""
         has_trigrams = self.limits.has_trigrams
-        return any(one.is_filterable and measure_of(one, has_trigrams=has_trigrams) for one in resource.attributes)
+        return any(
+            attribute.is_filterable and measure_of(attribute, has_trigrams=has_trigrams)
+            for attribute in resource.attributes
+        )
 
     def is_read_only(self, resource: Resource, name: str) -> bool:
         """Return whether the principal may not write this field."""
@@ -55,12 +58,16 @@ class Api(msgspec.Struct, frozen=True, eq=False):
     def written_relationships(self, resource: Resource, *, on_create: bool) -> Iterator[Relationship]:
         """Yield the relationships whose linkage a create, or an update, may replace."""
         fixed = self._fixed(resource) if on_create else frozenset()
-        for one in resource.relationships:
-            if isinstance(one, ToOne) and not (on_create or one.updatable):
+        for relationship in resource.relationships:
+            if isinstance(relationship, ToOne) and not (on_create or relationship.updatable):
                 continue
-            is_open = one.name not in fixed and not self.is_read_only(resource, one.name)
-            if is_open and "replace" in one.methods and self._is_updated(resource, one, on_create=on_create):
-                yield one
+            is_open = relationship.name not in fixed and not self.is_read_only(resource, relationship.name)
+            if (
+                is_open
+                and "replace" in relationship.methods
+                and self._is_updated(resource, relationship, on_create=on_create)
+            ):
+                yield relationship
 
     def set_by_rules(self, resource: Resource) -> frozenset[str]:
         """Return the names of the fields that rules set when a resource is created."""
@@ -70,12 +77,12 @@ class Api(msgspec.Struct, frozen=True, eq=False):
         """Return the names of the fields that only rules set."""
         return frozenset([field.name for field in self.access.assigned.get(resource.type, ()) if field.is_fixed])
 
-    def _is_updated(self, resource: Resource, one: Relationship, *, on_create: bool) -> bool:
+    def _is_updated(self, resource: Resource, relationship: Relationship, *, on_create: bool) -> bool:
         """Return whether the declarations allow to update the rows that have the key."""
-        is_own = own_key_of(one) is not None
-        if link_of(one) is not None or (on_create and is_own):
+        is_own = own_key_of(relationship) is not None
+        if link_of(relationship) is not None or (on_create and is_own):
             return True
-        return "update" in (resource if is_own else self.catalog.target(one)).methods
+        return "update" in (resource if is_own else self.catalog.target(relationship)).methods
 
 
 def component(type_name: str, part: str = "") -> str:

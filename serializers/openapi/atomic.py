@@ -90,20 +90,20 @@ def _of_resources(written: list[Resource]) -> Iterator[JsonSchema]:
         ("update", "update", "data", "changed"),
         ("remove", "delete", "ref", "target"),
     ):
-        kinds = [ref(component(one.type, part)) for one in written if method in one.methods]
+        kinds = [ref(component(resource.type, part)) for resource in written if method in resource.methods]
         if kinds:
             yield _operation([op], {member: {"anyOf": kinds}})
 
 
 def _with_filter(written: list[Resource], api: Api) -> Iterator[JsonSchema]:
     """Yield the operations on the resources that a filter finds."""
-    for one in written:
-        target = _whole({"type": {"const": one.type}})
-        meta = _whole({"filter": ref(component(one.type, "filter")), "max": ref(MAX_ROWS)})
-        if "update" in one.methods and not one.requires_match:
-            data = _whole({"attributes": changed_attributes(one, api)})
+    for resource in written:
+        target = _whole({"type": {"const": resource.type}})
+        meta = _whole({"filter": ref(component(resource.type, "filter")), "max": ref(MAX_ROWS)})
+        if "update" in resource.methods and not resource.requires_match:
+            data = _whole({"attributes": changed_attributes(resource, api)})
             yield _whole({"op": {"const": "update"}, "ref": target, "data": data, "meta": meta})
-        if "delete" in one.methods and not one.requires_match:
+        if "delete" in resource.methods and not resource.requires_match:
             yield _whole({"op": {"const": "remove"}, "ref": target, "meta": meta})
 
 
@@ -116,12 +116,14 @@ def _of_linkage(resources: list[Resource], catalog: Catalog) -> Iterator[JsonSch
     """Yield the operations on relationships. Those with the same operations and targets are one."""
     alike: dict[tuple[str, str, tuple[str, ...]], dict[str, list[str]]] = {}
     for resource in resources:
-        for one in resource.relationships:
-            allowed = catalog.linkage_methods(resource, one)
-            methods = [method for method in _MODES if method in allowed and (one.is_to_many or method == "replace")]
+        for relationship in resource.relationships:
+            allowed = catalog.linkage_methods(resource, relationship)
+            methods = [
+                method for method in _MODES if method in allowed and (relationship.is_to_many or method == "replace")
+            ]
             if methods:
-                key = (one.target, linkage_part(one), tuple([_MODES[method] for method in methods]))
-                alike.setdefault(key, {}).setdefault(resource.type, []).append(one.name)
+                key = (relationship.target, linkage_part(relationship), tuple([_MODES[method] for method in methods]))
+                alike.setdefault(key, {}).setdefault(resource.type, []).append(relationship.name)
     for (target, part, ops), owners in alike.items():
         refs = [
             {"properties": {"type": {"const": owner}, "relationship": {"enum": names}}}

@@ -97,7 +97,7 @@ def _shape_schema(shape: Any) -> JsonSchema:
 def _storable(schema: Any) -> Any:
     """Return a schema of msgspec for the texts that PostgreSQL can hold."""
     if isinstance(schema, list):
-        return [_storable(one) for one in schema]
+        return [_storable(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     found = {name: _storable(value) for name, value in schema.items()}
@@ -113,7 +113,7 @@ def _storable(schema: Any) -> Any:
 def _bounded(schema: JsonSchema, attribute: Attribute, limit: Limit) -> JsonSchema:
     """Add the bounds of the declaration and of the column."""
     found = dict(schema)
-    lengths = [one for one in (attribute.max_length, limit.characters) if one is not None]
+    lengths = [length for length in (attribute.max_length, limit.characters) if length is not None]
     if attribute.type.is_text:
         found |= _if_set(minLength=attribute.min_length, maxLength=min(lengths, default=None))
         found |= {} if attribute.pattern is None else {"pattern": f"^(?:{attribute.pattern})$"}
@@ -195,11 +195,11 @@ def example(schema: JsonSchema) -> Any:
 
 def typed_inside(attribute: Attribute) -> list[Attribute]:
     """Return the values inside of a JSON attribute whose types are declared, as attributes."""
-    return [inner_attribute(attribute, tuple(split_names(one.path, ".")))[0] for one in attribute.paths]
+    return [inner_attribute(attribute, tuple(split_names(json_path.path, ".")))[0] for json_path in attribute.paths]
 
 
 def inside_pattern(attribute: Attribute) -> str:
     """Return a pattern of the names inside of a JSON attribute whose types are not declared. Any name is allowed, with
     escapes; those of letters, digits and underscores need none."""
-    typed = "|".join([one.name.replace(".", "[.]") for one in typed_inside(attribute) if "\\" not in one.name])
+    typed = "|".join([inner.name.replace(".", "[.]") for inner in typed_inside(attribute) if "\\" not in inner.name])
     return (f"(?!({typed})$)" if typed else "") + f"{attribute.name}([.][a-zA-Z0-9_]+)+"

@@ -120,8 +120,8 @@ SHARED: Schemas = {
 def document_schemas(api: Api) -> Schemas:
     """Return the components of all documents."""
     found = SHARED | shape_schemas(api)
-    types = {one.type: ref(component(one.type)) for one in api.catalog}
-    mapping = {name: one["$ref"] for name, one in types.items()}
+    types = {each.type: ref(component(each.type)) for each in api.catalog}
+    mapping = {name: reference["$ref"] for name, reference in types.items()}
     found[INCLUDED] = {"anyOf": [*types.values()], "discriminator": {"propertyName": "type", "mapping": mapping}}
     for resource in api.catalog:
         found |= dict(_of_resource(resource, api))
@@ -173,7 +173,7 @@ def sent_id(resource: Resource) -> JsonSchema:
 
 
 def _resource_object(resource: Resource, api: Api) -> JsonSchema:
-    attributes = {one.name: shown_schema(one, api, resource) for one in resource.readable_attributes}
+    attributes = {attribute.name: shown_schema(attribute, api, resource) for attribute in resource.readable_attributes}
     members: JsonSchema = {"type": {"const": resource.type}, "id": resource.id_type.schema}
     if attributes:
         members["attributes"] = _object(attributes)
@@ -226,9 +226,11 @@ def create_below(resource: Resource, holder: str, api: Api) -> JsonSchema:
 def _written(resource: Resource, api: Api, *, on_create: bool, without: str = "") -> JsonSchema:
     """Return the schema of the resource object of a POST or PATCH. without: a relationship that may be left out."""
     given = {*api.set_by_rules(resource), without}
-    written = [one for one in api.written_attributes(resource, on_create=on_create) if one.name not in given]
+    written = [
+        attribute for attribute in api.written_attributes(resource, on_create=on_create) if attribute.name not in given
+    ]
     relationships = list(api.written_relationships(resource, on_create=on_create))
-    required = [one.name for one in written if _is_required(one, on_create=on_create)]
+    required = [attribute.name for attribute in written if _is_required(attribute, on_create=on_create)]
     links = [
         relationship.name
         for relationship in relationships
@@ -251,7 +253,7 @@ def _written(resource: Resource, api: Api, *, on_create: bool, without: str = ""
 def changed_attributes(resource: Resource, api: Api) -> JsonSchema:
     """Return the schema of the attributes of an update."""
     written = api.written_attributes(resource, on_create=False)
-    required = [one.name for one in written if _is_required(one, on_create=False)]
+    required = [attribute.name for attribute in written if _is_required(attribute, on_create=False)]
     return _sent_attributes(resource, api, required, on_create=False)
 
 
@@ -303,13 +305,18 @@ def example_document(resource: Resource, api: Api, *, on_create: bool, without: 
     if not on_create:
         data["id"] = example_id(resource)
         # An update names what it changes.
-        written = [one for one in written if one.required_on_update] or written[:1]
+        written = [attribute for attribute in written if attribute.required_on_update] or written[:1]
     data["attributes"] = examples(written, api, resource)
     linked = api.written_relationships(resource, on_create=on_create)
-    required = [one for one in linked if _is_required_link(one) and one.name != without]
+    required = [
+        relationship for relationship in linked if _is_required_link(relationship) and relationship.name != without
+    ]
     if on_create and required:
         data["relationships"] = {
-            one.name: {"data": {"type": one.target, "id": example_id(api.catalog.target(one))}} for one in required
+            relationship.name: {
+                "data": {"type": relationship.target, "id": example_id(api.catalog.target(relationship))}
+            }
+            for relationship in required
         }
     return {"data": data}
 

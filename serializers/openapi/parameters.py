@@ -82,7 +82,7 @@ IN_HEADER: Schemas = {
 def parameters(api: Api) -> Schemas:
     """Return the components of the parameters that several routes have."""
     found = {"page": _page(api), "fields": _fields(api.catalog), **_GROUPS, **IN_HEADER}
-    if any(one.searchable for resource in api.catalog for one in resource.attributes):
+    if any(attribute.searchable for resource in api.catalog for attribute in resource.attributes):
         found[SEARCH_TEXT] = _SEARCH
     if any(api.has_distances(resource) for resource in api.catalog):
         found[NEAR_TO] = _NEAR
@@ -90,8 +90,8 @@ def parameters(api: Api) -> Schemas:
         found |= {INCLUDE_SORT: _include_sort(), INCLUDE_PAGE: _include_page(api)}
     for resource in api.catalog:
         found[id_parameter(resource)] = _id(resource)
-        for one in resource.relationships:
-            found[component(one.name, "linkage")] = _list_parameter("include", _INCLUDE, [one.name])
+        for relationship in resource.relationships:
+            found[component(relationship.name, "linkage")] = _list_parameter("include", _INCLUDE, [relationship.name])
         for family, describe in _OF_RESOURCE.items():
             if family != INCLUDE_FILTER or _may_choose(resource, api):
                 found[component(resource.type, family)] = describe(resource, api)
@@ -165,18 +165,20 @@ def _filter(resource: Resource, api: Api) -> JsonSchema:
 def _sort(resource: Resource, api: Api) -> JsonSchema:
     own = [sign + key for key in _sort_keys(resource) for sign in ("", "-")]
     alike: dict[str, list[str]] = {}
-    for one in resource.relationships:
-        if isinstance(one, ToOne) and one.filterable:
-            keys = "|".join(key for key in _sort_keys(api.catalog.target(one)) if not key.startswith("count("))
-            alike.setdefault(keys, []).append(one.name)
+    for relationship in resource.relationships:
+        if isinstance(relationship, ToOne) and relationship.filterable:
+            keys = "|".join(key for key in _sort_keys(api.catalog.target(relationship)) if not key.startswith("count("))
+            alike.setdefault(keys, []).append(relationship.name)
     paths = [f"({'|'.join(names)})[.]({keys})" for keys, names in alike.items()]
-    for one in resource.relationships:
-        many = [each.name for each in api.catalog.target(one).relationships if each.is_to_many and each.filterable]
-        if isinstance(one, ToOne) and one.filterable and many:
-            paths.append(f"count[(]{one.name}[.]({'|'.join(many)})[)]")
-    inside = [one for one in resource.attributes if one.is_sortable and one.type is JSONB]
-    paths += [inside_pattern(one) for one in inside]
-    own += [sign + typed.name for one in inside for typed in typed_inside(one) for sign in ("", "-")]
+    for relationship in resource.relationships:
+        many = [
+            each.name for each in api.catalog.target(relationship).relationships if each.is_to_many and each.filterable
+        ]
+        if isinstance(relationship, ToOne) and relationship.filterable and many:
+            paths.append(f"count[(]{relationship.name}[.]({'|'.join(many)})[)]")
+    inside = [attribute for attribute in resource.attributes if attribute.is_sortable and attribute.type is JSONB]
+    paths += [inside_pattern(attribute) for attribute in inside]
+    own += [sign + typed.name for attribute in inside for typed in typed_inside(attribute) for sign in ("", "-")]
     text = "Fields to sort by, descending with a minus."
     found = _list_parameter("sort", text, own)
     if paths:
@@ -220,16 +222,16 @@ def _include_paths(resource: Resource, api: Api) -> dict[str, Relationship]:
 
 def _may_choose(resource: Resource, api: Api) -> bool:
     """Return whether there are include paths at whose end there may be several resources."""
-    return any(one.is_to_many for one in _include_paths(resource, api).values())
+    return any(relationship.is_to_many for relationship in _include_paths(resource, api).values())
 
 
 def _include_filter(resource: Resource, api: Api) -> JsonSchema:
     """Return the parameter for the filters of included resources. Each path of one step is named."""
     text: JsonSchema = {"type": "string", "contentMediaType": "application/json"}
     filters = {
-        one.name: text | {"contentSchema": ref(component(one.target, "filter"))}
-        for one in resource.relationships
-        if one.is_to_many and one.includable
+        relationship.name: text | {"contentSchema": ref(component(relationship.target, "filter"))}
+        for relationship in resource.relationships
+        if relationship.is_to_many and relationship.includable
     }
     schema = _keys(filters) | {"additionalProperties": text}
     example = f"{INCLUDE_FILTER}[{next(iter(filters), 'path')}]=[...]"
@@ -383,7 +385,7 @@ def _fields(catalog: Catalog) -> JsonSchema:
 
 
 def _fieldset(resource: Resource) -> JsonSchema:
-    names = [one.name for one in (*resource.readable_attributes, *resource.relationships)]
+    names = [attribute.name for attribute in (*resource.readable_attributes, *resource.relationships)]
     return {"type": "string", "pattern": f"^(({'|'.join(names)})(,(?!$)|$))*$"}
 
 

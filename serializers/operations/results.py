@@ -72,9 +72,9 @@ def _shown(value: Any, left: list[int]) -> Any:
     left[0] -= 1
     if isinstance(value, dict):
         pairs = takewhile(lambda _: left[0] > 0, value.items())
-        return {shortened(name, NAME_CHARACTERS): _shown(one, left) for name, one in pairs}
+        return {shortened(name, NAME_CHARACTERS): _shown(item, left) for name, item in pairs}
     if isinstance(value, list):
-        return [_shown(one, left) for one in takewhile(lambda _: left[0] > 0, value)]
+        return [_shown(item, left) for item in takewhile(lambda _: left[0] > 0, value)]
     if isinstance(value, Decimal) and len(value.as_tuple().digits) > SHOWN_CHARACTERS:
         return shortened(str(value), SHOWN_CHARACTERS)
     return shortened(value, SHOWN_CHARACTERS) if isinstance(value, str) else value
@@ -108,8 +108,8 @@ def encode_results(done: Sequence[Done], *, has_meta: bool) -> bytes:
     service.md requires. The extension has no such member."""
     without = b',"meta":null}' if has_meta else b"}"
     tails = [without if told is None else b',"meta":%s}' % _meta(told) for _, told in done]
-    shown = [b"null" if one is None else one for one, _ in done]
-    results = [b'{"data":' + one + tail for one, tail in zip(shown, tails, strict=True)]
+    shown = [b"null" if data is None else data for data, _ in done]
+    results = [b'{"data":' + data + tail for data, tail in zip(shown, tails, strict=True)]
     return b'{"atomic:results":[' + b",".join(results) + b"]}"
 
 

@@ -29,9 +29,9 @@ def draw(nodes: Nodes, edges: Edges) -> Markup:
     if len(nodes) >= CLUSTERED:
         nodes, edges = _clusters(nodes, edges)
     near: dict[str, set[str]] = {key: set() for key in nodes}
-    for one, other in edges:
-        near[one].add(other)
-        near[other].add(one)
+    for name, other in edges:
+        near[name].add(other)
+        near[other].add(name)
     columns = _columns(near)
     places = {
         key: (column * (_WIDTH + _GAP_X), row * (_HEIGHT + _GAP_Y))
@@ -41,7 +41,7 @@ def draw(nodes: Nodes, edges: Edges) -> Markup:
     width = max(1, len(columns)) * (_WIDTH + _GAP_X) - _GAP_X
     height = max([len(keys) for keys in columns], default=1) * (_HEIGHT + _GAP_Y) - _GAP_Y
     lines = {tuple(sorted(edge)) for edge in edges}
-    parts = [_line(places[one], places[other]) for one, other in sorted(lines)]
+    parts = [_line(places[begin], places[other]) for begin, other in sorted(lines)]
     parts += [_box(*nodes[key], *place) for key, place in places.items()]
     size = 'viewBox="-4 -4 {0} {1}" width="{0}" height="{1}"'
     head = f'<svg {size} role="group" aria-label="How the collections are linked">'
@@ -63,10 +63,10 @@ def _columns(near: Mapping[str, Set[str]]) -> list[list[str]]:
                 left.pop(key, None)
             while len(columns) <= distance:
                 columns.append([])
-            for key in sorted(level, key=lambda key: _mean([rows[one] for one in near[key] if one in rows])):
+            for key in sorted(level, key=lambda key: _mean([rows[linked] for linked in near[key] if linked in rows])):
                 rows[key] = len(columns[distance])
                 columns[distance].append(key)
-            level = list(dict.fromkeys([one for key in level for one in sorted(near[key]) if one in left]))
+            level = list(dict.fromkeys([linked for key in level for linked in sorted(near[key]) if linked in left]))
             distance += 1
     return _folded(columns)
 
@@ -110,5 +110,5 @@ def _clusters(nodes: Nodes, edges: Edges) -> tuple[Nodes, Edges]:
     found = {
         word: (f"{word} ({count})", "" if word == "others" else f"?findText={word}") for word, count in members.items()
     }
-    lines = {(of[one], of[other]) for one, other in edges if of[one] != of[other]}
+    lines = {(of[begin], of[other]) for begin, other in edges if of[begin] != of[other]}
     return found, lines

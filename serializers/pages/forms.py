@@ -92,56 +92,62 @@ class LinkField(msgspec.Struct, kw_only=True):
 def attribute_fields(resource: Resource, read_only: Iterable[str], *, on_create: bool) -> list[FormField]:
     """Return the fields for the attributes of a resource. read_only: those that the principal may not write."""
     found = []
-    for one in resource.attributes:
-        is_editable = one.is_writable(on_create=on_create) and one.name not in read_only and one.type.family != "bytea"
-        if is_editable or (one.readable and not on_create):
-            found.append(_field(one, is_editable=is_editable, on_create=on_create))
+    for attribute in resource.attributes:
+        is_editable = (
+            attribute.is_writable(on_create=on_create)
+            and attribute.name not in read_only
+            and attribute.type.family != "bytea"
+        )
+        if is_editable or (attribute.readable and not on_create):
+            found.append(_field(attribute, is_editable=is_editable, on_create=on_create))
     return found
 
 
-def _field(one: Attribute, *, is_editable: bool, on_create: bool) -> FormField:
+def _field(attribute: Attribute, *, is_editable: bool, on_create: bool) -> FormField:
     return FormField(
-        name=one.name,
-        kind=_kind(one) if is_editable else "read-only",
-        label=one.name,
-        hint=" ".join(filter(None, (one.description, _constraint(one)))) if is_editable else one.description,
-        has_null=is_editable and one.nullable and one.type.is_text and not one.type.choices,
-        is_required=is_editable and on_create and one.required,
-        choices=_choices(one) if is_editable else (),
+        name=attribute.name,
+        kind=_kind(attribute) if is_editable else "read-only",
+        label=attribute.name,
+        hint=" ".join(filter(None, (attribute.description, _constraint(attribute))))
+        if is_editable
+        else attribute.description,
+        has_null=is_editable and attribute.nullable and attribute.type.is_text and not attribute.type.choices,
+        is_required=is_editable and on_create and attribute.required,
+        choices=_choices(attribute) if is_editable else (),
         errors=[],
     )
 
 
-def _kind(one: Attribute) -> str:
-    if _choices(one):
+def _kind(attribute: Attribute) -> str:
+    if _choices(attribute):
         return "choice"
-    if one.type.name == "date":
+    if attribute.type.name == "date":
         return "date"
-    if one.type.family == "number":
+    if attribute.type.family == "number":
         return "number"
-    is_long = one.type.is_text and (one.max_length is None or one.max_length > LONG_LIMIT)
-    return "long" if is_long or is_structure(one.type) else "text"
+    is_long = attribute.type.is_text and (attribute.max_length is None or attribute.max_length > LONG_LIMIT)
+    return "long" if is_long or is_structure(attribute.type) else "text"
 
 
-def _choices(one: Attribute) -> tuple[str, ...]:
-    known = one.type.choices or (("true", "false") if one.type.family == "bool" else ())
-    return (*([""] if one.nullable or not one.required else []), *known) if known else ()
+def _choices(attribute: Attribute) -> tuple[str, ...]:
+    known = attribute.type.choices or (("true", "false") if attribute.type.family == "bool" else ())
+    return (*([""] if attribute.nullable or not attribute.required else []), *known) if known else ()
 
 
-def _constraint(one: Attribute) -> str:
+def _constraint(attribute: Attribute) -> str:
     parts = []
-    if is_structure(one.type):
+    if is_structure(attribute.type):
         parts.append("JSON.")
-    if one.max_length is not None and one.type.is_text:
-        parts.append(f"At most {one.max_length} characters.")
-    if one.minimum is not None or one.maximum is not None:
-        low = "" if one.minimum is None else f"at least {one.minimum}"
-        high = "" if one.maximum is None else f"at most {one.maximum}"
+    if attribute.max_length is not None and attribute.type.is_text:
+        parts.append(f"At most {attribute.max_length} characters.")
+    if attribute.minimum is not None or attribute.maximum is not None:
+        low = "" if attribute.minimum is None else f"at least {attribute.minimum}"
+        high = "" if attribute.maximum is None else f"at most {attribute.maximum}"
         parts.append(f"{' and '.join(filter(None, (low, high))).capitalize()}.")
-    if one.type.name in ("timestamp", "timestamptz"):
+    if attribute.type.name in ("timestamp", "timestamptz"):
         parts.append("As 2026-01-31T12:30:00Z.")
-    elif one.type.example:
-        parts.append(f"As {one.type.example}.")
+    elif attribute.type.example:
+        parts.append(f"As {attribute.type.example}.")
     return " ".join(parts)
 
 
@@ -149,16 +155,17 @@ def link_fields(resource: Resource, read_only: Iterable[str], *, on_create: bool
     """Return the fields for the to-ones whose key is in the row of the resource."""
     return [
         LinkField(
-            name=one.name,
-            label=one.name,
-            hint=one.description,
-            is_required=on_create and one.is_required,
-            is_editable=(on_create or (one.updatable and "replace" in one.methods)) and one.name not in read_only,
-            target=one.target,
+            name=relationship.name,
+            label=relationship.name,
+            hint=relationship.description,
+            is_required=on_create and relationship.is_required,
+            is_editable=(on_create or (relationship.updatable and "replace" in relationship.methods))
+            and relationship.name not in read_only,
+            target=relationship.target,
             errors=[],
         )
-        for one in resource.relationships
-        if isinstance(one, ToOne) and one.is_own_key
+        for relationship in resource.relationships
+        if isinstance(relationship, ToOne) and relationship.is_own_key
     ]
 
 
@@ -228,10 +235,10 @@ def document_of(
     InvalidDocument to errors."""
     attributes: dict[str, Any] = {}
     for field in fields:
-        one = resource.attribute(field.name)
-        if one is None or field.kind == "read-only" or not _is_changed(field, on_create=on_create):
+        attribute = resource.attribute(field.name)
+        if attribute is None or field.kind == "read-only" or not _is_changed(field, on_create=on_create):
             continue
-        attributes[field.name] = None if _is_null(field, one) else _json_value(one, field.text, errors)
+        attributes[field.name] = None if _is_null(field, attribute) else _json_value(attribute, field.text, errors)
     relationships = {
         field.name: {"data": {"type": field.target, "id": field.id} if field.id else None}
         for field in links
@@ -256,21 +263,27 @@ def _is_changed(field: FormField, *, on_create: bool) -> bool:
     return field.text != field.shown
 
 
-def _is_null(field: FormField, one: Attribute) -> bool:
-    return field.is_null if field.has_null else not field.text and not (one.type.is_text and not one.type.choices)
+def _is_null(field: FormField, attribute: Attribute) -> bool:
+    return (
+        field.is_null
+        if field.has_null
+        else not field.text and not (attribute.type.is_text and not attribute.type.choices)
+    )
 
 
-def _json_value(one: Attribute, text: str, errors: list[ApiError]) -> Any:
+def _json_value(attribute: Attribute, text: str, errors: list[ApiError]) -> Any:
     """Return the JSON of a typed text. What is no value of the type stays a text, and the server says what it must
     be."""
-    if is_structure(one.type):
+    if is_structure(attribute.type):
         try:
             load_json(text, 100)
         except (JsonFault, RecursionError) as error:
-            errors.append(InvalidDocument(f"It must be JSON: {error}.", pointer=attribute_pointer("/data", one.name)))
+            errors.append(
+                InvalidDocument(f"It must be JSON: {error}.", pointer=attribute_pointer("/data", attribute.name))
+            )
             return None
         return msgspec.Raw(text.encode())
-    return scalar(one.type, text)
+    return scalar(attribute.type, text)
 
 
 def scalar(column_type: ColumnType, text: str) -> Any:

@@ -83,7 +83,7 @@ class ListQuery:
     def with_filter(self, keys: Sequence[str], value: str) -> str:
         """Return the URL with one more filter, `filter[key][key]=value`."""
         names = keys[:1] if tuple(keys[1:]) == ("eq",) else keys
-        return self._first_page((*self.pairs, ("filter" + "".join([f"[{one}]" for one in names]), value)))
+        return self._first_page((*self.pairs, ("filter" + "".join([f"[{name}]" for name in names]), value)))
 
     def with_alternative(self, number: int, condition: Condition, keys: Sequence[str], value: str) -> str:
         """Return the URL with a group in place of a filter: this one, or `filter[key][key]=value`. number: that of its
@@ -230,5 +230,5 @@ def _sign(operator: str) -> str:
 
 def _shown(value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join([_shown(one) for one in value])
+        return ", ".join([_shown(item) for item in value])
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -58,8 +58,8 @@ def cell(value: Any) -> str:
         return moment(value)
     if isinstance(value, bytes):
         return f'<span class="bytes">{_size(len(value))}</span>'
-    if isinstance(value, list) and value and not any(isinstance(one, list | dict) for one in value):
-        return _text_cell(", ".join([_scalar(one) for one in value]))
+    if isinstance(value, list) and value and not any(isinstance(item, list | dict) for item in value):
+        return _text_cell(", ".join([_scalar(item) for item in value]))
     text = _json(value)
     is_plain = not text.startswith(("{", "["))
     return escape(_cut(text.strip('"'), CELL_CHARACTERS)) if is_plain else _code(_cut(text, CELL_CHARACTERS))

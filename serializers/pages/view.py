@@ -72,15 +72,15 @@ class PageView:
         node, self._plan = plan.node, plan
         self._base_url = style.base_url
         self._known = value_positions(node)
-        self._order = [one for one, _ in nodes(node)]
+        self._order = [each for each, _ in nodes(node)]
         self._named = _Named(node, style.base_url)
         self._distance = node.width if plan.rows.nearest is not None else None
         self._branches = [branch for branch in node.branches if branch.relationship in node.relationships]
         self.columns = [Column("id", "id")]
         self._cells: list[tuple[Attribute, int, Callable[[Any], Any]]] = []
-        for one in node.attributes:
-            self.columns.append(Column(one.name, _sort_of(one), is_number(one)))
-            self._cells.append((one, self._known[one], shown_value(one)))
+        for attribute in node.attributes:
+            self.columns.append(Column(attribute.name, _sort_of(attribute), is_number(attribute)))
+            self._cells.append((attribute, self._known[attribute], shown_value(attribute)))
         for branch in self._branches:
             target, relationship = branch.node.resource, branch.relationship
             label = label_of(target)
@@ -110,8 +110,11 @@ class PageView:
 
     def fields(self, row: Row) -> list[Field]:
         """Return the attributes of one resource."""
-        shown = [(one, Markup(self._whole(one, show(row[position]), row[0]))) for one, position, show in self._cells]
-        return [Field(one.name, value, one.description) for one, value in shown]
+        shown = [
+            (attribute, Markup(self._whole(attribute, show(row[position]), row[0])))
+            for attribute, position, show in self._cells
+        ]
+        return [Field(attribute.name, value, attribute.description) for attribute, value in shown]
 
     def _whole(self, attribute: Attribute, value: Any, row_id: Any) -> str:
         if not isinstance(value, bytes) or row_id in UNNAMEABLE:
@@ -123,21 +126,30 @@ class PageView:
         """Return the relationships of one resource, with the first rows of each."""
         row, node = rows[0][0], self._plan.node
         own = resource_path(self._base_url, node.resource, quote_segment(str(row[0])))
-        by_name = dict(zip([one.relationship.name for one in self._branches], self._related(rows), strict=True))
-        totals = {one.relationship.name: self._total(one, rows, row) for one in self._branches}
-        branches = {one.relationship.name: one for one in self._branches}
+        by_name = dict(zip([branch.relationship.name for branch in self._branches], self._related(rows), strict=True))
+        totals = {branch.relationship.name: self._total(branch, rows, row) for branch in self._branches}
+        branches = {branch.relationship.name: branch for branch in self._branches}
         found = []
-        for one in node.relationships:
+        for relationship in node.relationships:
             links: list[Link] = []
-            if one.name in branches:
-                links = by_name[one.name].get(_parent_of(branches[one.name], node, row), [])
-            url = related_path(own, one) if "read" in one.methods and row[0] not in UNNAMEABLE else ""
-            found.append(Related(one.name, one.is_to_many, links, url, totals.get(one.name), one.description))
+            if relationship.name in branches:
+                links = by_name[relationship.name].get(_parent_of(branches[relationship.name], node, row), [])
+            url = related_path(own, relationship) if "read" in relationship.methods and row[0] not in UNNAMEABLE else ""
+            found.append(
+                Related(
+                    relationship.name,
+                    relationship.is_to_many,
+                    links,
+                    url,
+                    totals.get(relationship.name),
+                    relationship.description,
+                )
+            )
         return found
 
     def ids_of(self, rows: Sequence[Sequence[Row]], name: str) -> list[str]:
         """Return the ids of the related rows of one resource."""
-        branch = next((one for one in self._branches if one.relationship.name == name), None)
+        branch = next((shown for shown in self._branches if shown.relationship.name == name), None)
         if branch is None:
             return []
         row, children = rows[0][0], rows[self._index_of(branch)]
@@ -245,7 +257,7 @@ def _sort_of(attribute: Attribute) -> str:
 
 def group_table(plan: ReadPlan, rows: Sequence[Row]) -> tuple[list[tuple[str, bool]], Markup]:
     """Return the heads of a table of groups, each with whether it is a number, and its rows."""
-    heads = [(one.name, is_number(one)) for one in plan.node.attributes]
+    heads = [(attribute.name, is_number(attribute)) for attribute in plan.node.attributes]
     openings = ['<td class="n">' if is_n else "<td>" for _, is_n in heads]
     lines = [
         "".join([f"{opening}{cell(value)}</td>" for opening, value in zip(openings, values, strict=True)])

@@ -49,4 +49,4 @@ class ChosenPrincipals:
 
     def name_of(self, principal: Principal) -> str:
         """Return the name of a principal, empty for any other."""
-        return next((name for name, one in self.by_name.items() if one is principal), "")
+        return next((name for name, known in self.by_name.items() if known is principal), "")

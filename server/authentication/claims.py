@@ -77,4 +77,4 @@ def texts_of(value: Any, *, is_spaced: bool = False) -> frozenset[str]:
     whether one text has several, with spaces between."""
     if isinstance(value, str):
         return frozenset(value.split()) if is_spaced else frozenset({value} - {""})
-    return frozenset([one for one in value if isinstance(one, str)]) if isinstance(value, list) else frozenset()
+    return frozenset([item for item in value if isinstance(item, str)]) if isinstance(value, list) else frozenset()

@@ -77,7 +77,7 @@ def read_key_set(source: bytes, accepted: Sequence[str] = PUBLIC_BY_DEFAULT, *, 
         found = msgspec.json.decode(source, type=_KeySet).keys
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         raise KeysError("it is not a JSON Web Key Set") from None
-    keys = [key for one in found[:MAX_KEYS] if (key := _read_key(one, accepted)) is not None]
+    keys = [key for entry in found[:MAX_KEYS] if (key := _read_key(entry, accepted)) is not None]
     if not keys and not may_be_empty:
         raise KeysError("it has no key for the accepted algorithms")
     return Keys(tuple(keys), source)
@@ -98,7 +98,7 @@ def _read_key(jwk: dict[str, Any], accepted: Sequence[str]) -> VerificationKey |
     if not is_sized:
         log.warning("a key of the issuer cannot be used: RSA with %d bits", value.key_size)
         return None
-    algorithms = tuple(one for one in usable if one in accepted and algorithm in (None, one))
+    algorithms = tuple(candidate for candidate in usable if candidate in accepted and algorithm in (None, candidate))
     return VerificationKey(kid if isinstance(kid, str) else None, algorithms, value) if algorithms else None
 
 

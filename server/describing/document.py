@@ -117,7 +117,7 @@ def _paths(engine: Engine, describer: Describer, custom: Iterable[Mapping[str, A
 def _with_shared_security(paths: Paths) -> JsonSchema:
     """Return the members `paths` and `security` of the document: the credentials that most operations accept are
     those of the document."""
-    kinds = [one["security"] for one in operations(paths) if "security" in one]
+    kinds = [operation["security"] for operation in operations(paths) if "security" in operation]
     if not kinds:
         return {"paths": paths}
     shared = max(kinds, key=kinds.count)
@@ -157,18 +157,18 @@ def _pruned(document: dict[str, Any]) -> dict[str, Any]:
     """Return the document without the components that nothing refers to."""
     components, found, pending = document["components"], set[str](), [document["paths"]]
     while pending:
-        one = pending.pop()
-        if isinstance(one, list):
-            pending += one
-        elif isinstance(one, dict):
-            pending += one.values()
-            name = one.get("$ref")
+        member = pending.pop()
+        if isinstance(member, list):
+            pending += member
+        elif isinstance(member, dict):
+            pending += member.values()
+            name = member.get("$ref")
             if isinstance(name, str) and name not in found:
                 found.add(name)
                 _, _, kind, part = name.split("/")
                 pending.append(components[kind][part])
     kept = {
-        kind: {name: one for name, one in some.items() if f"#/components/{kind}/{name}" in found}
+        kind: {name: component for name, component in some.items() if f"#/components/{kind}/{name}" in found}
         for kind, some in components.items()
         if kind != "securitySchemes"
     }
@@ -190,7 +190,7 @@ def _fixed_operation(shape: Shape, describer: Describer) -> JsonSchema:
 
 def _other_tags(paths: Paths) -> Iterator[JsonSchema]:
     """Yield the tags that are not of resources, if an operation has them."""
-    used = {tag for one in operations(paths) for tag in one.get("tags", ())}
+    used = {tag for operation in operations(paths) for tag in operation.get("tags", ())}
     for name, description in _TAGS.items():
         if name in used:
             yield {"name": name, "description": description}

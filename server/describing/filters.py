@@ -31,7 +31,7 @@ def filter_schemas(api: Api) -> Schemas:
             api.catalog.id_of(resource),
             *(attribute for attribute in resource.attributes if attribute.is_filterable),
         ]
-        typed = [found for one in attributes for found in typed_inside(one)]
+        typed = [found for attribute in attributes for found in typed_inside(attribute)]
         comparisons = [
             *_comparisons([*attributes, *typed], names),
             *_comparisons_of_fields(attributes, names),
@@ -125,9 +125,9 @@ _SHARED: Schemas = {
 
 def _relations(resource: Resource) -> Iterator[JsonSchema]:
     alike: dict[tuple[str, bool], list[str]] = {}
-    for one in resource.relationships:
-        if one.filterable:
-            alike.setdefault((one.target, one.is_to_many), []).append(one.name)
+    for relationship in resource.relationships:
+        if relationship.filterable:
+            alike.setdefault((relationship.target, relationship.is_to_many), []).append(relationship.name)
     for (target, is_to_many), names in alike.items():
         val = {"items": ref(component(target, "comparison"))}
         yield narrowed(_ANY if is_to_many else _HAS, name={"enum": names}, val=val)
@@ -142,7 +142,7 @@ def _rows(attribute: Attribute) -> Iterator[OperatorRow]:
 def _operators(attribute: Attribute) -> JsonSchema:
     """Return the schema of the operators of an attribute, with the values that they take."""
     by_val: dict[str, list[str]] = {}
-    customs = {one.name: dict(one.schema) for one in custom_operators(attribute)}
+    customs = {operator.name: dict(operator.schema) for operator in custom_operators(attribute)}
     for row in _rows(attribute):
         if row.name not in customs:
             key = json.dumps(_val(row, attribute))
@@ -158,17 +158,17 @@ def _operators(attribute: Attribute) -> JsonSchema:
 def _val(row: OperatorRow, attribute: Attribute) -> JsonSchema:
     if row.only_null(attribute):
         return {"type": "null"}
-    one = row.schema or ({"type": "string", "pattern": WITHOUT_NUL} if row.is_text else None)
-    if one is None:
-        one = _value(row.value_type_of(attribute), is_id=attribute.name == "id")
+    schema = row.schema or ({"type": "string", "pattern": WITHOUT_NUL} if row.is_text else None)
+    if schema is None:
+        schema = _value(row.value_type_of(attribute), is_id=attribute.name == "id")
     match row.arity:
         case "one":
-            return nullable(one) if row.on_null is not None else one
+            return nullable(schema) if row.on_null is not None else schema
         case "list":
-            found: JsonSchema = {"type": "array", "items": one}
-            return found if attribute.type.element is None else {"anyOf": [found, one]}
+            found: JsonSchema = {"type": "array", "items": schema}
+            return found if attribute.type.element is None else {"anyOf": [found, schema]}
         case "pair":
-            return {"type": "array", "items": one, "minItems": 2, "maxItems": 2}
+            return {"type": "array", "items": schema, "minItems": 2, "maxItems": 2}
 
 
 def _value(column_type: ColumnType, *, is_id: bool) -> JsonSchema:

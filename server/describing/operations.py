@@ -189,7 +189,7 @@ class Describer:
         ids = [] if route.shape is Shape.COLLECTION else [ref(id_parameter(resource), "parameters")]
         parameters = ids + list(parameter_refs(row.accepts, shown, linkage, self.api))
         parameters += self.parameters_of_writes if row.name in WRITES else []
-        parameters += [ref(one, "parameters") for one in _headers(row, subject, linkage)]
+        parameters += [ref(header, "parameters") for header in _headers(row, subject, linkage)]
         if parameters:
             found["parameters"] = parameters
         if purpose.sends:
@@ -236,7 +236,9 @@ class Describer:
         found = {str(status): ref(name, "responses")}
         if purpose.name == "create" and not purpose.of_target and conflict_keys(shown):
             updated = component(shown.type, "or_updated")
-            self.answers.setdefault(updated, response(200, content, [one for one in headers if one != "Location"]))
+            self.answers.setdefault(
+                updated, response(200, content, [header for header in headers if header != "Location"])
+            )
             found["200"] = ref(updated, "responses")
         if purpose.action == "read":
             self.answers.setdefault("304", response(304, {}, ["ETag"]))
@@ -271,13 +273,13 @@ def _with_shared_parameters(operations: dict[str, JsonSchema]) -> JsonSchema:
     """Return the operations of a path, with the parameters that all of them have at the path."""
     if len(operations) < 2:
         return operations
-    listed = [one.get("parameters", []) for one in operations.values()]
-    shared = [one for one in listed[0] if all(one in others for others in listed)]
+    listed = [each.get("parameters", []) for each in operations.values()]
+    shared = [parameter for parameter in listed[0] if all(parameter in others for others in listed)]
     if not shared:
         return operations
     found: JsonSchema = {"parameters": shared}
     for name, operation in operations.items():
-        own = [one for one in operation.get("parameters", []) if one not in shared]
+        own = [parameter for parameter in operation.get("parameters", []) if parameter not in shared]
         found[name] = {
             member: own if member == "parameters" else value
             for member, value in operation.items()
@@ -290,7 +292,13 @@ def _declared_routes(resource: Resource) -> Iterator[Route]:
     own = f"{resource.path}/{{id}}"
     yield Route(Shape.COLLECTION, resource.path, resource, methods=methods_of(Shape.COLLECTION, resource.methods))
     yield Route(Shape.RESOURCE, own, resource, methods=methods_of(Shape.RESOURCE, resource.methods))
-    for one in resource.relationships:
-        name = quote_segment(one.name)
+    for relationship in resource.relationships:
+        name = quote_segment(relationship.name)
         for shape, path in ((Shape.RELATED, f"{own}/{name}"), (Shape.RELATIONSHIP, f"{own}/relationships/{name}")):
-            yield Route(shape, path, resource, relationship=one, methods=methods_of(shape, one.methods, one.is_to_many))
+            yield Route(
+                shape,
+                path,
+                resource,
+                relationship=relationship,
+                methods=methods_of(shape, relationship.methods, relationship.is_to_many),
+            )

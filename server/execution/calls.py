@@ -36,7 +36,12 @@ async def check_privilege(database: Database, function: Function) -> None:
     if database.role is None:
         return
     oid = function.signature.oid
-    if await database.read(lambda one: one.fetchval(_MAY_EXECUTE, oid), is_snapshot=False) is False:
+    if (
+        await database.read(
+            lambda postgres_connection: postgres_connection.fetchval(_MAY_EXECUTE, oid), is_snapshot=False
+        )
+        is False
+    ):
         raise MissingPrivilege("The role of the request may not execute the function.")
 
 

@@ -299,7 +299,9 @@ def raise_impossible(error: Exception, read: PreparedRead) -> NoReturn:
         raise error
     shown = [node for node, _ in nodes(read.plan.node)]
     types = dict.fromkeys(node.resource.type for node in shown)
-    computed = dict.fromkeys(one.name for node in shown for one in node.read if may_be_computed(one, node.resource))
+    computed = dict.fromkeys(
+        attribute.name for node in shown for attribute in node.read if may_be_computed(attribute, node.resource)
+    )
     raise_as(impossible_value(error, listed(map(quoted, types)), tuple(computed)), error)
 
 

@@ -65,7 +65,7 @@ def raise_refused_choice(error: Exception, read: PreparedRead, branch: Branch) -
     Otherwise raise the error itself."""
     if branch.choice is not None:
         names = read.planned.choices[branch.choice.index].parameters
-        filters = [one for one in read.planned.filters if one.source.parameter in names]
+        filters = [sent_filter for sent_filter in read.planned.filters if sent_filter.source.parameter in names]
         if (refused := refused_filter(error, filters, read.planned.values)) is not None:
             try:
                 raise refused from error
@@ -79,55 +79,57 @@ def refused_filter(error: Exception, filters: Sequence[SentFilter], values: Valu
     request."""
     if is_rule(error) or isinstance(error, RETRYABLE):
         return None
-    if is_schema_changed(error) and not any(_is_custom(one) for one in filters):
+    if is_schema_changed(error) and not any(_is_custom(sent_filter) for sent_filter in filters):
         return None
     if (character := unknown_character(error)) is not None:
         for sent in filters:
             if any(has_text(values[slot], character) for slot in sent.slots):
                 return _refused(sent, "It has a character that the database cannot store.")
-    suspects = [one for one in filters if _is_suspect(one, error)]
+    suspects = [sent_filter for sent_filter in filters if _is_suspect(sent_filter, error)]
     if state_of(error) in _OF_TEXTS:
         # A text that was right when the server started, such as the label of an enum.
-        suspects = suspects or [one for one in filters if any(is_quoted(values[slot], error) for slot in one.slots)]
+        suspects = suspects or [
+            sent_filter for sent_filter in filters if any(is_quoted(values[slot], error) for slot in sent_filter.slots)
+        ]
     if not suspects:
         return None
-    one = max(suspects, key=lambda one: _suspicion(one, error, values))
-    return _refused(one, f"PostgreSQL refuses a value of the filter: {describe_refusal(error)}.")
+    sent_filter = max(suspects, key=lambda suspect: _suspicion(suspect, error, values))
+    return _refused(sent_filter, f"PostgreSQL refuses a value of the filter: {describe_refusal(error)}.")
 
 
 def _refused(sent: SentFilter, detail: str) -> ApiError:
     return fault(sent.source, detail, ValueRefused if sent.source.pointer is None else BodyValueRefused)
 
 
-def _is_suspect(one: SentFilter, error: Exception) -> bool:
+def _is_suspect(sent_filter: SentFilter, error: Exception) -> bool:
     """Return whether a filter can be the reason for an error. PostgreSQL only reports the kind of the error."""
     if not isinstance(error, REFUSED) and is_value_refused(error):
-        return one.is_checked
+        return sent_filter.is_checked
     if isinstance(error, UNSUPPORTED):
-        return one.op in TEXT_OPERATORS
+        return sent_filter.op in TEXT_OPERATORS
     if isinstance(error, COLLATIONS_DIFFER):
-        return one.has_field
+        return sent_filter.has_field
     if isinstance(error, PARSED):
-        return isinstance(error, INTERNAL) and one.op in PATTERN_OPERATORS
+        return isinstance(error, INTERNAL) and sent_filter.op in PATTERN_OPERATORS
     state = state_of(error)
-    if _is_custom(one):
+    if _is_custom(sent_filter):
         return True
     if state in _OF_TEXTS or state == OUT_OF_RANGE:
         # Such values are checked before. A comparison of two columns may cast one to the type of the other.
-        return one.has_field or one.is_checked
-    return one.op in _SUSPECTS.get(state, (one.op,))
+        return sent_filter.has_field or sent_filter.is_checked
+    return sent_filter.op in _SUSPECTS.get(state, (sent_filter.op,))
 
 
-def _is_custom(one: SentFilter) -> bool:
+def _is_custom(sent_filter: SentFilter) -> bool:
     """Return whether the operator is one of custom code, whose values nothing checks before PostgreSQL does."""
-    return one.op not in all_names()
+    return sent_filter.op not in all_names()
 
 
-def _suspicion(one: SentFilter, error: Exception, values: Values) -> int:
+def _suspicion(sent_filter: SentFilter, error: Exception, values: Values) -> int:
     """Return how likely a suspect is: most if PostgreSQL quotes its value."""
-    if any(is_quoted(values[slot], error) for slot in one.slots if one.is_checked):
+    if any(is_quoted(values[slot], error) for slot in sent_filter.slots if sent_filter.is_checked):
         return 2
-    return 1 if one.is_checked else 0
+    return 1 if sent_filter.is_checked else 0
 
 
 _SUSPECTS: dict[str, frozenset[str]] = {

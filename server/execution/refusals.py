@@ -229,9 +229,9 @@ def _repeated(
 
 def _fields_of(resource: Resource, column: str) -> Iterator[str]:
     """Yield the names of the fields of a resource that are stored in a column."""
-    for one in resource.attributes:
-        if one.is_stored and one.readable and one.column_name == column:
-            yield one.name
+    for attribute in resource.attributes:
+        if attribute.is_stored and attribute.readable and attribute.column_name == column:
+            yield attribute.name
     for own in filter(None, map(own_key_of, resource.relationships)):
         if column in own.own_columns:
             yield own.name
@@ -245,7 +245,9 @@ def _is_referred_to(error: PostgresMessage, write: PlannedWrite, engine: Engine)
     written = [write.plan.resource, *related]
     is_link_table = any(link_of(link.relationship) is not None for link in write.plan.links)
     return (
-        write.plan.kind == "update" and not is_link_table and not any(_is_about(error, one, engine) for one in written)
+        write.plan.kind == "update"
+        and not is_link_table
+        and not any(_is_about(error, resource, engine) for resource in written)
     )
 
 
@@ -255,10 +257,10 @@ def _is_changed_reference(error: PostgresMessage, write: PlannedWrite, engine: E
     itself puts into the key exists, because the server looks it up."""
     columns, changed = set(_columns(error, write, engine)), {assignment.column for assignment in write.plan.assignments}
     resource = engine.catalog.by_type[write.plan.resource.type]
-    for one in resource.relationships if write.plan.kind == "update" else ():
-        own, target = own_key_of(one), engine.catalog.by_type[one.target]
-        keys = one.foreign_columns if own is None else own.own_columns
-        is_changed = (own is None or target is resource) and changed & set(one.referenced_columns)
+    for relationship in resource.relationships if write.plan.kind == "update" else ():
+        own, target = own_key_of(relationship), engine.catalog.by_type[relationship.target]
+        keys = relationship.foreign_columns if own is None else own.own_columns
+        is_changed = (own is None or target is resource) and changed & set(relationship.referenced_columns)
         if is_changed and columns == set(keys) and _is_about(error, target, engine):
             return True
     return False
@@ -279,9 +281,15 @@ def _domain_fields(domain: str, write: PlannedWrite, engine: Engine) -> list[tup
         for assignment in write.plan.assignments
         if assignment.attribute is not None and not assignment.attribute.is_hidden
     ]
-    found = [(one, pointer) for one, pointer in sent if one.name in limits and domain in limits[one.name].domains]
-    found = found or [(one, pointer) for one, pointer in sent if (one.type.element or one.type).fields]
-    return [(one.name, pointer) for one, pointer in found]
+    found = [
+        (attribute, pointer)
+        for attribute, pointer in sent
+        if attribute.name in limits and domain in limits[attribute.name].domains
+    ]
+    found = found or [
+        (attribute, pointer) for attribute, pointer in sent if (attribute.type.element or attribute.type).fields
+    ]
+    return [(attribute.name, pointer) for attribute, pointer in found]
 
 
 def _suspect(error: Exception, write: PlannedWrite) -> tuple[str, str, ColumnType | None] | None:
@@ -296,15 +304,15 @@ def _suspect(error: Exception, write: PlannedWrite) -> tuple[str, str, ColumnTyp
         for assignment in write.plan.assignments
         if assignment.attribute is not None and write.values[assignment.slot] is not None
     ]
-    found = [one for one in sent if one[0].type.is_checked_by_database and state not in _OF_EXPRESSIONS]
+    found = [pair for pair in sent if pair[0].type.is_checked_by_database and state not in _OF_EXPRESSIONS]
     if not found and state == "22001" and write.plan.kind == "create" and write.plan.id_slot is not None:
         return "id", member_pointer(write.pointer, "id"), None
     families = _FAMILIES.get(state, frozenset())
-    found += [one for one in sent if one[0].type.family.removesuffix("[]") in families]
+    found += [pair for pair in sent if pair[0].type.family.removesuffix("[]") in families]
     if state in _OF_TEXTS:
         # A text that was right when the server started, such as the label of an enum.
-        found += [one for one in sent if one not in found and is_quoted(write.values[one[1]], error)]
-    found = [one for one in found if is_quoted(write.values[one[1]], error)] or found
+        found += [pair for pair in sent if pair not in found and is_quoted(write.values[pair[1]], error)]
+    found = [pair for pair in found if is_quoted(write.values[pair[1]], error)] or found
     if len(found) != 1 or found[0][0].is_hidden:
         return None
     attribute, slot = found[0]

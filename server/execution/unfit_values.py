@@ -62,18 +62,20 @@ def _with_character(character: str, write: PlannedWrite) -> Iterator[ApiError]:
         for id_value, pointer in pairs if link.slot in found else ():
             if has_text(id_value, character):
                 yield related_not_found(link.target.type, str(id_value), pointer)
-    for one in plan.assignments:
-        if one.slot not in found:
+    for assignment in plan.assignments:
+        if assignment.slot not in found:
             continue
-        own = _relationship_of(one, plan.resource)
+        own = _relationship_of(assignment, plan.resource)
         if own is not None:
-            yield related_not_found(own.target, str(write.values[one.slot]), slot_pointer(write, one.slot))
-        elif one.slot == plan.id_slot or one.attribute is None:
+            yield related_not_found(
+                own.target, str(write.values[assignment.slot]), slot_pointer(write, assignment.slot)
+            )
+        elif assignment.slot == plan.id_slot or assignment.attribute is None:
             detail = "The id has a character that the database cannot store."
             yield AttributeFault(detail, pointer=member_pointer(write.pointer, "id"))
-        elif not one.attribute.is_hidden:
-            detail = f"{quoted(one.attribute.name)} has a character that the database cannot store."
-            yield AttributeFault(detail, pointer=slot_pointer(write, one.slot))
+        elif not assignment.attribute.is_hidden:
+            detail = f"{quoted(assignment.attribute.name)} has a character that the database cannot store."
+            yield AttributeFault(detail, pointer=slot_pointer(write, assignment.slot))
 
 
 def _relationship_of(assignment: Assignment, resource: Resource) -> ToOne | None:
@@ -86,19 +88,25 @@ def _not_in_key(error: Exception, write: PlannedWrite, engine: Engine) -> Iterat
     """Yield the errors for linkage to ids that are too long for the key, or that its domain does not allow."""
     assert isinstance(error, PostgresMessage)
     resource, limits = write.plan.resource, engine.schema.column_limits
-    for one in write.plan.assignments:
-        limit = limits.get((resource.schema, resource.table, one.column))
-        own = _relationship_of(one, resource)
-        if limit is None or own is None or one.key is None or write.values[one.slot] is None:
+    for assignment in write.plan.assignments:
+        limit = limits.get((resource.schema, resource.table, assignment.column))
+        own = _relationship_of(assignment, resource)
+        if limit is None or own is None or assignment.key is None or write.values[assignment.slot] is None:
             continue
-        text = part_of(one, write.values[one.slot], one.key.types[one.part]) if one.key.types else ""
+        text = (
+            part_of(assignment, write.values[assignment.slot], assignment.key.types[assignment.part])
+            if assignment.key.types
+            else ""
+        )
         is_long = limit.characters is not None and text is not None and len(text) > limit.characters
         if is_long if state_of(error) == _TOO_LONG else said(error).data_type_name in limit.domains:
-            yield related_not_found(own.target, str(write.values[one.slot]), slot_pointer(write, one.slot))
+            yield related_not_found(
+                own.target, str(write.values[assignment.slot]), slot_pointer(write, assignment.slot)
+            )
     for link in write.plan.links:
         target, columns = link.target, link.relationship.foreign_columns
         found = [limit for name in columns if (limit := limits.get((target.schema, target.table, name))) is not None]
-        if any(said(error).data_type_name in one.domains or one.characters is not None for one in found):
+        if any(said(error).data_type_name in bound.domains or bound.characters is not None for bound in found):
             detail = f"{quoted(link.relationship.name)} cannot have these links: the keys there cannot hold the ids."
             yield Conflict(detail, pointer=slot_pointer(write, link.slot))
 
@@ -113,7 +121,7 @@ def _out_of_range(write: PlannedWrite) -> ApiError | None:
                 continue
             if not _fits(id_value, assignment.key, own.key_types):
                 detail = f"{quoted(own.name)} cannot refer to the {own.target} {quoted(str(id_value))}: its key is "
-                detail += f"{listed(one.name for one in own.key_types)}, and cannot hold this id."
+                detail += f"{listed(column_type.name for column_type in own.key_types)}, and cannot hold this id."
                 return RelatedNotFound(detail, pointer=slot_pointer(write, assignment.slot))
     for link in plan.links:
         through = link_of(link.relationship)
@@ -127,7 +135,10 @@ def _fits(id_value: Any, key: Key, types: Sequence[ColumnType]) -> bool:
     """Return whether columns of these types can hold an id."""
     if id_value is None:
         return True
-    for part, one in zip(id_parts(id_value, key), types, strict=True):
-        if one.id_type.is_number and not one.schema["minimum"] <= int(part) <= one.schema["maximum"]:
+    for part, column_type in zip(id_parts(id_value, key), types, strict=True):
+        if (
+            column_type.id_type.is_number
+            and not column_type.schema["minimum"] <= int(part) <= column_type.schema["maximum"]
+        ):
             return False
     return True

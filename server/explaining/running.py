@@ -127,7 +127,7 @@ async def explain_read(
             sent, error, is_stream = list(_planned(requested)), None, requested.prepared.may_be_streamed
         if is_stream:
             sent += _stream_statements(requested, engine)
-        statements = [await _explain(connection, one, is_run=is_run, has_lines=has_lines) for one in sent]
+        statements = [await _explain(connection, statement, is_run=is_run, has_lines=has_lines) for statement in sent]
     finally:
         await transaction.rollback()
     return Explained(tuple(statements), error, is_stream)
@@ -140,7 +140,9 @@ async def explain_planned(database: Database, requested: RequestedRead) -> list[
     async def work(connection: PostgresConnection) -> list[ExplainedStatement]:
         # A statement that PostgreSQL refuses to plan leaves the name that it was prepared with.
         connection.require_reset()
-        return [await _explain(connection, one, is_run=False, has_lines=True) for one in _planned(requested)]
+        return [
+            await _explain(connection, statement, is_run=False, has_lines=True) for statement in _planned(requested)
+        ]
 
     return await database.read(work, is_snapshot=True)
 
@@ -199,14 +201,14 @@ def _names(requested: RequestedRead) -> dict[str, str]:
     for (_, branch), statement in zip(list(nodes(requested.prepared.plan.node))[1:], statements.branches, strict=True):
         if statement is not None and branch is not None:
             names[statement.sql] = f"rows of {branch.relationship.name}"
-    for name, one in (
+    for name, part in (
         ("the resource of the path", statements.parent),
         ("total", statements.count),
         ("first rows", statements.first),
         ("primary rows", statements.primary),
     ):
-        if one is not None:
-            names[one.sql] = name
+        if part is not None:
+            names[part.sql] = name
     return names
 
 

@@ -43,8 +43,8 @@ _TOKEN = re.compile(
 
 def query_parts(query: Query, *, has_pages: bool) -> Iterator[tuple[str, str]]:
     """Describe a query: each part that was sent, and the page."""
-    for one in query.filter:
-        yield "filter", filter_text(one)
+    for node in query.filter:
+        yield "filter", filter_text(node)
     if query.search is not None:
         yield "search", query.search.text
     if query.near is not None:
@@ -55,8 +55,8 @@ def query_parts(query: Query, *, has_pages: bool) -> Iterator[tuple[str, str]]:
         yield "include", ", ".join(".".join(path) for path in query.include) or "nothing"
     if query.groups is not None:
         yield "groups", _groups_text(query.groups)
-        for one in query.groups.filter:
-            yield "having", filter_text(one)
+        for node in query.groups.filter:
+            yield "having", filter_text(node)
     for choice in query.choices:
         yield "choice", _choice_text(choice)
     for name, fields in query.fields.items():
@@ -66,7 +66,10 @@ def query_parts(query: Query, *, has_pages: bool) -> Iterator[tuple[str, str]]:
 
 
 def _groups_text(groups: GroupQuery) -> str:
-    numbers = [f"{one.name} = {one.function}({'distinct ' * one.is_distinct}{one.path})" for one in groups.aggregates]
+    numbers = [
+        f"{aggregate.name} = {aggregate.function}({'distinct ' * aggregate.is_distinct}{aggregate.path})"
+        for aggregate in groups.aggregates
+    ]
     zone = "" if groups.time_zone is None else f" in {groups.time_zone}"
     by = ", ".join([key.name for key in groups.by]) or "nothing"
     return f"by {by}{zone}" + (f": {', '.join(numbers)}" if numbers else "")
@@ -111,7 +114,7 @@ def plan_lines(plan: ReadPlan) -> Iterator[str]:
 
 def _node_lines(node: Node, branch: Branch | None, indent: str) -> Iterator[str]:
     yield f"{indent}{_rows_name(node.rows)}: {'primary rows' if branch is None else _branch_text(branch)}"
-    names = ("id", *(one.name for one in node.read), *(name for key in node.keys for name in key.columns))
+    names = ("id", *(attribute.name for attribute in node.read), *(name for key in node.keys for name in key.columns))
     yield f"{indent}    columns   {', '.join(names)}"
     for line in _conditions_lines(node.rows):
         yield indent + line
@@ -174,7 +177,7 @@ def _attached_text(rows: Rows) -> str:
 def _pair_text(alias: str, other: str, pair: Pair | None) -> str:
     assert pair is not None
     equal = zip(pair[0].columns, pair[1].columns, strict=True)
-    return " and ".join([f"{alias}.{one} = {other}.{two}" for one, two in equal])
+    return " and ".join([f"{alias}.{own} = {other}.{two}" for own, two in equal])
 
 
 def _order_text(key: OrderKey) -> str:
@@ -218,7 +221,7 @@ def _column_text(column: ColumnRef) -> str:
         counted = f"the number of {_rows_name(column.rows)} with {_attached_text(column.rows)}"
         return f"{counted} and {inner}" if inner else counted
     if isinstance(attribute, SearchedAttribute):
-        words = f"the words of {', '.join([f'{column.alias}.{one.column_name}' for one in attribute.parts])}"
+        words = f"the words of {', '.join([f'{column.alias}.{part.column_name}' for part in attribute.parts])}"
         return words if column.derived is None else f"the rank of the search in {words}"
     if isinstance(column.derived, Distance):
         return f"the distance of {column.alias}.{attribute.column_name} from a value"

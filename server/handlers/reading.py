@@ -188,7 +188,9 @@ class ReadingHandler(Handler):
         self.set_header("Content-Type", self.answer_type.content_type or self.answer_type.name)
         if asked_type(self.request.query, self.method.answers) is not None:
             name = unquote(self.self_path()).rpartition("/")[2]
-            safe = "".join([one if one.isascii() and (one.isalnum() or one in "-_.") else "_" for one in name])
+            safe = "".join(
+                [letter if letter.isascii() and (letter.isalnum() or letter in "-_.") else "_" for letter in name]
+            )
             self.set_header("Content-Disposition", f'attachment; filename="{safe}.{self.answer_type.ending}"')
 
     async def _long_pace(self) -> Pace:

@@ -86,4 +86,4 @@ def _is_own_address(name: str, listened: Addresses) -> bool:
         address = ip_address(name.strip("[]"))
     except ValueError:
         return False
-    return address.is_loopback or address in listened or any(one.is_unspecified for one in listened)
+    return address.is_loopback or address in listened or any(own.is_unspecified for own in listened)

@@ -61,6 +61,10 @@ def private_directives(cache_control: str) -> str:
     >>> private_directives("public, max-age=60, s-maxage=600")
     'private, max-age=60'
     """
-    directives = [one.strip() for one in cache_control.split(",")]
-    kept = [one for one in directives if one and one.lower().partition("=")[0] not in _OF_SHARED_CACHES]
+    directives = [directive.strip() for directive in cache_control.split(",")]
+    kept = [
+        directive
+        for directive in directives
+        if directive and directive.lower().partition("=")[0] not in _OF_SHARED_CACHES
+    ]
     return ", ".join(["private", *kept])

@@ -128,7 +128,9 @@ def accepted_type(value: str, answers: tuple[MediaType, ...]) -> MediaType:
         names = {name for name, _ in elements}
         # Programs in Java send text/html by default, and no browser sends it without this.
         is_java = "image/gif" in names and "application/xhtml+xml" not in names
-        found = max(answers, key=lambda one: 0.0 if one is HTML and is_java else _weight(one, elements))
+        found = max(
+            answers, key=lambda media_type: 0.0 if media_type is HTML and is_java else _weight(media_type, elements)
+        )
     if not found.is_only_named:
         _check_parameters(value, answers)
     return found
@@ -146,11 +148,11 @@ def asked_type(query: str, answers: tuple[MediaType, ...]) -> MediaType | None:
     return wanted if wanted in answers else None
 
 
-def _weight(one: MediaType, elements: list[tuple[str, Parameters]]) -> float:
+def _weight(answered: MediaType, elements: list[tuple[str, Parameters]]) -> float:
     """Return the weight of a media type, by the elements of Accept that are most specific. 0 if there is none."""
-    name = one.name.partition(";")[0]
-    general = () if one.is_only_named else ((f"{name.partition('/')[0]}/*",), ("*/*",))
-    for wanted in ((name, *one.aliases), *general):
+    name = answered.name.partition(";")[0]
+    general = () if answered.is_only_named else ((f"{name.partition('/')[0]}/*",), ("*/*",))
+    for wanted in ((name, *answered.aliases), *general):
         weights = [_number(parameters.get("q", "1")) for media_type, parameters in elements if media_type in wanted]
         if weights:
             return max(weights)
@@ -164,7 +166,7 @@ def _number(text: str) -> float:
 def _check_parameters(value: str, answers: tuple[MediaType, ...]) -> None:
     if MEDIA_TYPE not in value.lower():
         return
-    extensions = frozenset[str]().union(*(one.extensions for one in answers))
+    extensions = frozenset[str]().union(*(answer.extensions for answer in answers))
     problems = []
     for element in _ELEMENT.findall(value):
         media_type, parameters = _parsed(element)

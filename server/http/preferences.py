@@ -29,7 +29,7 @@ def wants_rollback(headers: Headers, *, is_possible: bool) -> bool:
     values = headers.by_name.get(PREFER)
     if values is None:
         return False
-    sent = {value for one in _LISTED.findall(",".join(values)) if (value := _transaction(one)) is not None}
+    sent = {value for text in _LISTED.findall(",".join(values)) if (value := _transaction(text)) is not None}
     if sent == {"rollback"} and is_possible:
         return True
     if sent <= {"commit"}:
@@ -43,8 +43,8 @@ def wants_cost(headers: Headers) -> bool:
     values = headers.by_name.get(PREFER)
     if values is None:
         return False
-    found = [_PREFERENCE.match(one) for one in _LISTED.findall(",".join(values))]
-    return any(one is not None and one[1].lower() == COST for one in found)
+    found = [_PREFERENCE.match(text) for text in _LISTED.findall(",".join(values))]
+    return any(preference is not None and preference[1].lower() == COST for preference in found)
 
 
 def _transaction(text: str) -> str | None:

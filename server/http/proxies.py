@@ -108,11 +108,11 @@ def sender(headers: HTTPHeaders, proxies: Proxies) -> ProxiedClient:
     A proxy that writes one kind of header may pass on the client's own header of the other kind. So if the two differ,
     neither is believed.
     """
-    one = _resolve(_x_forwarded(headers), proxies)
+    proxied_client = _resolve(_x_forwarded(headers), proxies)
     if "Forwarded" not in headers:
-        return one
+        return proxied_client
     other = _resolve(_forwarded(headers), proxies)
-    pairs = list(zip(msgspec.structs.astuple(one), msgspec.structs.astuple(other), strict=True))
+    pairs = list(zip(msgspec.structs.astuple(proxied_client), msgspec.structs.astuple(other), strict=True))
     if any(None not in pair and pair[0] != pair[1] for pair in pairs):
         return ProxiedClient()
     return ProxiedClient(*(first or second for first, second in pairs))
@@ -151,7 +151,7 @@ def _x_forwarded(headers: HTTPHeaders) -> Iterator[Hop]:
 def _listed(headers: HTTPHeaders, name: str) -> list[str]:
     """Return the values of a header, the last one first."""
     text = headers.get(name)
-    return [] if text is None else [one.strip() for one in reversed(text.rsplit(",", MAX_HOPS)[-MAX_HOPS:])]
+    return [] if text is None else [hop.strip() for hop in reversed(text.rsplit(",", MAX_HOPS)[-MAX_HOPS:])]
 
 
 def _at(values: list[str], index: int) -> str | None:

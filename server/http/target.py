@@ -45,7 +45,7 @@ def is_too_long(target: str, max_bytes: int) -> bool:
     if len(target) <= max_bytes:
         return False
     path, _, query = target.partition("?")
-    parts = [one for one in query.split("&") if not one.lower().startswith(_PAGE)]
+    parts = [part for part in query.split("&") if not part.lower().startswith(_PAGE)]
     return len(unquote_to_bytes("?".join([path, "&".join(parts)]))) > max_bytes
 
 
@@ -65,12 +65,12 @@ def canonical_path(path: str) -> str | None:
         return path
     if not path.startswith("/"):
         return None
-    segments = [unquote_to_bytes(one.encode("latin-1")) for one in path[1:].split("/")]
+    segments = [unquote_to_bytes(segment.encode("latin-1")) for segment in path[1:].split("/")]
     if len(segments) > 1 and not segments[-1]:
         segments.pop()
     if not _DOTS.isdisjoint(segments):
         return None
-    return "".join([f"/{quote(one, safe='-._~')}" for one in segments])
+    return "".join([f"/{quote(segment, safe='-._~')}" for segment in segments])
 
 
 def path_text(path: str) -> str:

@@ -42,7 +42,7 @@ class Bodies:
     def has_room(self, count: int) -> bool:
         """Return whether a body of `count` bytes may arrive: there is room, or slow bodies can be evicted for it."""
         excess = self._bytes + count - self._max_bytes
-        return excess <= 0 or not self._bytes or excess <= sum([one.body_bytes for one in self._evictable()])
+        return excess <= 0 or not self._bytes or excess <= sum([holder.body_bytes for holder in self._evictable()])
 
     def hold(self, holder: Holder, count: int) -> bool:
         """Count bytes that have arrived. False if there is no room for them. A single body always has room, whatever
@@ -66,18 +66,18 @@ class Bodies:
     def _evictable(self) -> Iterator[Holder]:
         """Return the incomplete bodies that may be evicted, oldest first."""
         before = time.monotonic() - EVICTABLE_AFTER_SECONDS
-        for one, since in self._holders.items():
+        for holder, since in self._holders.items():
             if since > before:
                 return
-            if one.is_arriving:
-                yield one
+            if holder.is_arriving:
+                yield holder
 
     def _make_room(self, newcomer: Holder, excess: int) -> bool:
-        for one in list(self._evictable()):
+        for holder in list(self._evictable()):
             if excess <= 0:
                 break
-            if one is not newcomer:
-                excess -= one.body_bytes
-                self.release(one)
-                one.evict("to free the memory of its body")
+            if holder is not newcomer:
+                excess -= holder.body_bytes
+                self.release(holder)
+                holder.evict("to free the memory of its body")
         return excess <= 0

@@ -79,7 +79,7 @@ class JournalFormatter(logging.Formatter):
     """The priority in front of each line. journald itself adds the time and the process."""
 
     def format(self, record: logging.LogRecord) -> str:
-        priority = next((one for level, one in _PRIORITIES if record.levelno >= level), _DEBUG_PRIORITY)
+        priority = next((number for level, number in _PRIORITIES if record.levelno >= level), _DEBUG_PRIORITY)
         return "\n".join(f"<{priority}>{line}" for line in _message(self, record).splitlines())
 
 
@@ -190,31 +190,31 @@ class AccessLog:
         """Write the gathered lines. Lines that cannot be written are lost, and no request fails."""
         answered, self._answered = self._answered, []
         with suppress(OSError, ValueError):
-            sys.stderr.write("".join([self._line(one, self._pid) for one in answered]))
+            sys.stderr.write("".join([self._line(answer, self._pid) for answer in answered]))
 
 
-def _text_line(one: Answered, pid: int) -> str:
-    return f"{_text_head(one.time, 'INFO', pid)} {_summary(one)}\n"
+def _text_line(answer: Answered, pid: int) -> str:
+    return f"{_text_head(answer.time, 'INFO', pid)} {_summary(answer)}\n"
 
 
-def _journal_line(one: Answered, pid: int) -> str:
-    return f"<6>{_summary(one)}\n"
+def _journal_line(answer: Answered, pid: int) -> str:
+    return f"<6>{_summary(answer)}\n"
 
 
-def _json_line(one: Answered, pid: int) -> str:
+def _json_line(answer: Answered, pid: int) -> str:
     fields = {
-        "time": iso_time(one.time),
+        "time": iso_time(answer.time),
         "level": "info",
         "logger": access.name,
         "pid": pid,
-        "message": _summary(one),
-        "request_id": one.request_id,
-        "method": one.method,
-        "path": one.path,
-        "status": one.status,
-        "milliseconds": round(1000 * one.seconds, 3),
-        "bytes": one.size,
-        "remote": one.remote,
+        "message": _summary(answer),
+        "request_id": answer.request_id,
+        "method": answer.method,
+        "path": answer.path,
+        "status": answer.status,
+        "milliseconds": round(1000 * answer.seconds, 3),
+        "bytes": answer.size,
+        "remote": answer.remote,
     }
     return msgspec.json.encode(fields).decode() + "\n"
 
@@ -226,8 +226,8 @@ _LINES: dict[Format, Callable[[Answered, int], str]] = {
 }
 
 
-def _summary(one: Answered) -> str:
-    return f"{one.method} {one.path} {one.status} {1000 * one.seconds:.1f}ms {one.request_id}"
+def _summary(answer: Answered) -> str:
+    return f"{answer.method} {answer.path} {answer.status} {1000 * answer.seconds:.1f}ms {answer.request_id}"
 
 
 def _text_head(now: float, level: str, pid: int) -> str:

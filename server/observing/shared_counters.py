@@ -106,7 +106,7 @@ class SharedCounters:
         assert self._own is None, "a process has one segment"
         with self._locked():
             self._collect_ended()
-            number = next((one for one in self._numbers() if self._lock(one)), None)
+            number = next((free for free in self._numbers() if self._lock(free)), None)
             if number is None:
                 number = self._count()
                 os.ftruncate(self._descriptor, (number + 1) * SEGMENT_BYTES)

@@ -115,7 +115,7 @@ class Telemetry:
 
     def record_failure(self, error: BaseException) -> None:
         """Count an error of the database or of the connection to it, if `error` or one of its causes is one."""
-        found = next((one for one in causes(error) if isinstance(one, _FROM_THE_DATABASE)), None)
+        found = next((cause for cause in causes(error) if isinstance(cause, _FROM_THE_DATABASE)), None)
         if found is not None:
             state = str(getattr(found, "sqlstate", None) or "")
             self.meter.add(metrics.DATABASE_ERRORS, state[:2], type(found).__name__)

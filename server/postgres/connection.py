@@ -88,9 +88,9 @@ class PostgresConnection(asyncpg.Connection):
                 return self._check_commit(tag.decode())
             commands = await self._execute_pipelined()
         begin = time.perf_counter()
-        status = await super().execute("".join([*[one.sql for one in commands], query]), **options)
-        for one in commands:
-            one.tag = ""
+        status = await super().execute("".join([*[statement.sql for statement in commands], query]), **options)
+        for statement in commands:
+            statement.tag = ""
         self.statement_finished(query, begin)
         return self._check_commit(status) if query == COMMIT else status
 
@@ -139,13 +139,13 @@ class PostgresConnection(asyncpg.Connection):
     async def _execute_pipelined(self) -> tuple[PipelinedStatement, ...]:
         """Execute the statements that wait, up to the last one with values. Return the commands after it."""
         pipelined, self._pipelined = self._pipelined, ()
-        count = max([number for number, one in enumerate(pipelined, 1) if one.values], default=0)
+        count = max([number for number, statement in enumerate(pipelined, 1) if statement.values], default=0)
         if count:
             self._pipelined, last = pipelined[: count - 1], pipelined[count - 1]
             try:
                 last.tag = await super().execute(last.sql, *last.values)
             except asyncpg.PostgresError:
-                last.is_refused = not any(one.is_refused for one in pipelined)
+                last.is_refused = not any(statement.is_refused for statement in pipelined)
                 raise
         return pipelined[count:]
 
@@ -154,8 +154,8 @@ class PostgresConnection(asyncpg.Connection):
         back: what has begun the transaction, or the savepoint, is one of them."""
         begin = rollback.replace(f"{ROLLBACK} TO ", "SAVEPOINT ")
         pipelined, self._pipelined = self._pipelined, ()
-        for index, one in enumerate(pipelined):
-            if one.sql == begin or (rollback == f"{ROLLBACK};" and one.sql.startswith("BEGIN")):
+        for index, statement in enumerate(pipelined):
+            if statement.sql == begin or (rollback == f"{ROLLBACK};" and statement.sql.startswith("BEGIN")):
                 self._pipelined = pipelined[:index]
                 return True
         return False
@@ -167,21 +167,21 @@ class PostgresConnection(asyncpg.Connection):
         # The cancel request of an earlier statement must not hit one of these.
         await self._protocol._wait_for_cancellation()
         messages, sent = b"", list[PipelinedStatement]()
-        for one in pipelined:
-            made = self._messages_of(one)
+        for statement in pipelined:
+            made = self._messages_of(statement)
             if made is None:
                 # BEGIN comes first: after a statement was described, it can set no isolation level.
                 self._send_messages(messages, sent)
                 messages, sent = b"", []
-                described: Any = await self._get_statement(one.sql, None)  # type: ignore[attr-defined]  # as above
-                made = execute_messages(described.name.encode(), one.values)
+                described: Any = await self._get_statement(statement.sql, None)  # type: ignore[attr-defined]  # as above
+                made = execute_messages(described.name.encode(), statement.values)
             messages += made
-            sent.append(one)
+            sent.append(statement)
         self._send_messages(messages, sent)
 
     def _send_messages(self, messages: bytes, statements: Sequence[PipelinedStatement]) -> None:
-        for one in statements:
-            self._meter.answers.expect(one)
+        for statement in statements:
+            self._meter.answers.expect(statement)
         if messages:
             self._transport.write(messages)
 

@@ -93,7 +93,7 @@ def unknown_character(error: BaseException) -> str | None:
     if not isinstance(error, pg.UntranslatableCharacterError):
         return None
     found = _UNKNOWN_CHARACTER.search(str(error))
-    octets = bytes([int(one, 16) for one in found[1].split()]) if found is not None else b""
+    octets = bytes([int(octet, 16) for octet in found[1].split()]) if found is not None else b""
     return octets.decode(errors="ignore") or None
 
 
@@ -191,7 +191,7 @@ def timed_out() -> StatementTimeout:
 def is_timed_out(error: BaseException | None) -> bool:
     """Return whether PostgreSQL ended the connection because of its setting `transaction_timeout`. The transaction was
     rolled back, and other connections are whole."""
-    return any(isinstance(one, pg.TransactionTimeoutError) for one in causes(error))
+    return any(isinstance(cause, pg.TransactionTimeoutError) for cause in causes(error))
 
 
 def is_raised(error: BaseException) -> bool:
@@ -203,7 +203,7 @@ def is_raised(error: BaseException) -> bool:
 def is_refused_by_driver(error: BaseException | None) -> bool:
     """Return whether the driver refused the values after PostgreSQL had parsed the statement. The transaction of the
     parse is then still open."""
-    refusal = next((one for one in causes(error) if isinstance(one, (pg.DataError, pg.InterfaceError))), None)
+    refusal = next((cause for cause in causes(error) if isinstance(cause, (pg.DataError, pg.InterfaceError))), None)
     # PostgreSQL's own errors have a severity.
     return refusal is not None and not said(refusal).severity_en
 

@@ -82,7 +82,10 @@ class TypedWrites:
 
     def _document(self, resource: Resource, view: View) -> tuple[TypedDocument, tuple[JsonType, ...]]:
         types = tuple([json_type(attribute, view.checks_of(attribute)) for attribute in resource.attributes])
-        members = [Member(one.name, own.type, own.is_open) for one, own in zip(resource.attributes, types, strict=True)]
+        members = [
+            Member(attribute.name, own.type, own.is_open)
+            for attribute, own in zip(resource.attributes, types, strict=True)
+        ]
         related = [
             Related(relationship.name, relationship.target, relationship.is_to_many)
             for relationship in resource.relationships

@@ -78,7 +78,7 @@ def check_match(resource: Resource, change: Change) -> None:
     match = change.match
     if match is None:
         adds = bool(change.relationships) and change.attributes is None
-        adds = adds and all(one.mode == "add" for one in change.relationships.values())
+        adds = adds and all(linkage.mode == "add" for linkage in change.relationships.values())
         if resource.requires_match and change.kind != "create" and not adds:
             detail = f"A {resource.type} is only written with the tag that a GET has answered: send it as If-Match."
             if change.bulk is not None:

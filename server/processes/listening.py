@@ -45,8 +45,8 @@ class Listening(msgspec.Struct, frozen=True, eq=False):
 
     def close(self) -> None:
         """Close all sockets."""
-        for one in (*self.main, *self.admin):
-            one.close()
+        for listener in (*self.main, *self.admin):
+            listener.close()
 
     def remove_paths(self) -> None:
         """Remove the files of the Unix sockets."""

@@ -68,7 +68,7 @@ async def run_worker(
         size,
         telemetry,
         plans_depend_on_role=schema.plans_depend_on_role,
-        has_vectors=any(one.type is VECTOR for resource in declared.catalog for one in resource.attributes),
+        has_vectors=any(attribute.type is VECTOR for resource in declared.catalog for attribute in resource.attributes),
     )
     authenticator = Authenticator(settings, context.auth_files, declared.authenticate)
     app = make_app(settings, declared.catalog, schema, database, declared.routes, authenticator)
@@ -118,8 +118,8 @@ async def _stop(
     await asyncio.sleep(STOP_REASON_SECONDS)
     # When the whole server stops, the admin port answers to the end. Otherwise the workers that stay answer there.
     stopping = [server] if context.counters.is_stopping else [server, admin]
-    for one in stopping:
-        one.stop()
+    for http_server in stopping:
+        http_server.stop()
     await drain(app, stopping, settings.drain_seconds)
     admin.stop()
     await _close_server(admin, LAST_PROBE_SECONDS)
@@ -150,15 +150,15 @@ async def drain(app: Routes, servers: Sequence[Server], drain_seconds: float) ->
     drained_at = asyncio.get_running_loop().time() + drain_seconds
     try:
         async with asyncio.timeout(FINISH_SECONDS):
-            for one in servers:
-                one.end_after_answers()
+            for server in servers:
+                server.end_after_answers()
             await app.running.drain()
             # A client may send one more request on an open connection. The response says that it closes.
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(drained_at):
-                    await asyncio.gather(*(one.wait_until_empty() for one in servers))
+                    await asyncio.gather(*(server.wait_until_empty() for server in servers))
             await app.running.drain()
-            await asyncio.gather(*(one.close_all_connections() for one in servers))
+            await asyncio.gather(*(server.close_all_connections() for server in servers))
             app.health.close()
             await app.database.close()
     except TimeoutError:

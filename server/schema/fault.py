@@ -99,6 +99,6 @@ def _statements(grants: Iterable[Grant]) -> list[str]:
         privileges.setdefault((grant.role, grant.kind, grant.on), []).append(grant.privilege)
     objects: dict[Grant, list[str]] = {}
     for (role, kind, on), own in privileges.items():
-        own.sort(key=lambda one: (_ORDER.index(one.split(" ")[0]), one))
+        own.sort(key=lambda text: (_ORDER.index(text.split(" ")[0]), text))
         objects.setdefault(Grant(", ".join(own), "", role, kind), []).append(on)
     return [f"{msgspec.structs.replace(grant, on=', '.join(names))};" for grant, names in objects.items()]

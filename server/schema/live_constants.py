@@ -42,22 +42,28 @@ class _Constant(msgspec.Struct, frozen=True):
 async def constant_faults(connection: asyncpg.Connection[Any], catalog: Catalog) -> list[Fault]:
     """Return a Fault for each constant that PostgreSQL refuses. Without it, every request that uses it would fail."""
     faults = [fault async for fault in _search_faults(connection, catalog)]
-    for resource, where, one in _all_constants(catalog):
+    for resource, where, constant in _all_constants(catalog):
         try:
-            await connection.fetchval(f"SELECT {one.sql}", one.value)
+            await connection.fetchval(f"SELECT {constant.sql}", constant.value)
         except _ERRORS as error:
-            faults.append(Fault(f"{where}: {one.what} is refused: {error}", resource.type))
+            faults.append(Fault(f"{where}: {constant.what} is refused: {error}", resource.type))
     return faults
 
 
 async def _search_faults(connection: asyncpg.Connection[Any], catalog: Catalog) -> AsyncIterator[Fault]:
     """Yield a Fault for each attribute whose text search configuration the database does not have."""
-    searchable = [(resource, one) for resource in catalog for one in resource.attributes if one.searchable]
-    found = await connection.fetch(_CONFIGURATIONS, [one.searchable for _, one in searchable]) if searchable else []
-    for (resource, one), (is_there,) in zip(searchable, found, strict=True):
+    searchable = [
+        (resource, attribute) for resource in catalog for attribute in resource.attributes if attribute.searchable
+    ]
+    found = (
+        await connection.fetch(_CONFIGURATIONS, [attribute.searchable for _, attribute in searchable])
+        if searchable
+        else []
+    )
+    for (resource, attribute), (is_there,) in zip(searchable, found, strict=True):
         if not is_there:
-            detail = f"the database has no text search configuration {quoted(one.searchable)}"
-            yield Fault(detail, resource.type, attribute=one.name)
+            detail = f"the database has no text search configuration {quoted(attribute.searchable)}"
+            yield Fault(detail, resource.type, attribute=attribute.name)
 
 
 _CONFIGURATIONS = """

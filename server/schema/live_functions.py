@@ -71,7 +71,7 @@ class _Overload(msgspec.Struct, frozen=True):
 
     def faults(self, function: Function, *, required_only: bool = False) -> Iterator[Fault]:
         """Yield why it does not accept the declared arguments."""
-        declared = [one for one in function.arguments if one.required or not required_only]
+        declared = [attribute for attribute in function.arguments if attribute.required or not required_only]
         for argument in declared:
             name, reason = argument.column_name, ""
             if name not in self.types:
@@ -98,7 +98,10 @@ async def read_functions(
     if not catalog.functions:
         return (), []
     overloads: defaultdict[int, list[_Overload]] = defaultdict(list)
-    names, schemas = [one.name for one in catalog.functions], [one.schema for one in catalog.functions]
+    names, schemas = (
+        [declared.name for declared in catalog.functions],
+        [declared.schema for declared in catalog.functions],
+    )
     for row in await connection.fetch(_FUNCTIONS, names, schemas):
         overloads[row["place"]].append(_overload(row))
     functions: list[Function] = []
@@ -138,14 +141,16 @@ def _chosen(function: Function, found: Sequence[_Overload]) -> tuple[_Overload |
     """Return the function that the declaration means, or the faults."""
     if len(found) == 1:
         return found[0], list(found[0].faults(function))
-    fitting = [one for one in found if one.takes(function, required_only=False)]
-    reason, shown = "", listed(one.facts["shown"] for one in found)
+    fitting = [overload for overload in found if overload.takes(function, required_only=False)]
+    reason, shown = "", listed(overload.facts["shown"] for overload in found)
     if not found:
         reason = "there is no such function in the database" + _where(function)
     elif not fitting:
         reason = f"none of the functions with this name takes these arguments: {shown}"
     # A call without the optional arguments may mean another function.
-    elif len(fitting) > 1 or any(one.takes(function, required_only=True) for one in found if one is not fitting[0]):
+    elif len(fitting) > 1 or any(
+        overload.takes(function, required_only=True) for overload in found if overload is not fitting[0]
+    ):
         reason = f"several functions with this name take these arguments: {shown}: rename one, or drop it"
     return (None, [Fault(reason, function=function.name)]) if reason else (fitting[0], [])
 
@@ -194,19 +199,19 @@ async def _result_faults(
     places, returned = list(calls), dict[int, int | str]()
     for start in range(0, len(places), TOGETHER):
         returned |= await _returned(prepare, calls, places[start : start + TOGETHER])
-    oids = {one for one in returned.values() if isinstance(one, int)}
+    oids = {oid for oid in returned.values() if isinstance(oid, int)}
     types = {row["oid"]: row["name"] for row in await connection.fetch(_TYPES, oids)} if oids else {}
     faults: dict[int, str] = {}
-    for place, one in returned.items():
+    for place, each in returned.items():
         resource = resources[place]
-        if isinstance(one, str):
-            faults[place] = one
-        elif resource is None or resource.id.key.is_composite or types[one] in resource.id.type.sql_names:
+        if isinstance(each, str):
+            faults[place] = each
+        elif resource is None or resource.id.key.is_composite or types[each] in resource.id.type.sql_names:
             continue
         else:
             wanted = f"rows of the table {quoted(resource.table)}, or ids, which are {resource.id.type.name}"
             advice = "leave out `returns` to show the value in `meta`"
-            faults[place] = f"it returns {types[one]}, and not {wanted}: {advice}"
+            faults[place] = f"it returns {types[each]}, and not {wanted}: {advice}"
     return faults
 
 

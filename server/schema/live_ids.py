@@ -74,17 +74,21 @@ async def find_unenforced_keys(
 ) -> UnenforcedKeys:
     """Return the ids and keys that no constraint keeps unique. found: the tables of the declarations. Missing tables
     are skipped: they are reported elsewhere."""
-    known = {key: one for key, one in _unique_columns(catalog, found) if set(one.columns) <= one.table.columns.keys()}
+    known = {
+        key: unenforced
+        for key, unenforced in _unique_columns(catalog, found)
+        if set(unenforced.columns) <= unenforced.table.columns.keys()
+    }
     enforced = await _find_enforced(connection, list(known.values()))
-    return {key: one for number, (key, one) in enumerate(known.items()) if number not in enforced}
+    return {key: unenforced for number, (key, unenforced) in enumerate(known.items()) if number not in enforced}
 
 
 def _unique_columns(catalog: Catalog, found: FoundTables) -> Iterator[tuple[tuple[str, str], UnenforcedKey]]:
     for resource in catalog:
         where = f"resource {quoted(resource.type)}"
         if (table := found[resource.schema, resource.table]) is not None:
-            one = UnenforcedKey(where, table, resource.id.key.columns, True, resource.id.unique)
-            yield (resource.type, ""), one
+            key = UnenforcedKey(where, table, resource.id.key.columns, True, resource.id.unique)
+            yield (resource.type, ""), key
         for relationship in resource.relationships:
             target = catalog.target(relationship)
             theirs = found[target.schema, target.table]
@@ -99,12 +103,14 @@ def _unique_columns(catalog: Catalog, found: FoundTables) -> Iterator[tuple[tupl
 async def _find_enforced(connection: asyncpg.Connection[Any], keys: Sequence[UnenforcedKey]) -> set[int]:
     """Return the places of the keys that a constraint enforces. Columns of views are followed to their tables."""
     enforced: set[int] = set()
-    columns = {number: [(one.table.oid, name) for name in one.columns] for number, one in enumerate(keys)}
+    columns = {number: [(key.table.oid, name) for name in key.columns] for number, key in enumerate(keys)}
     while columns:
         numbers, oids, names = _flat(columns)
         rows = await connection.fetch(_KEYS, numbers, oids, names, [keys[number].is_id for number in numbers])
         enforced |= {row["key"] for row in rows}
-        columns = await _origins(connection, {number: one for number, one in columns.items() if number not in enforced})
+        columns = await _origins(
+            connection, {number: column for number, column in columns.items() if number not in enforced}
+        )
     return enforced
 
 
@@ -113,13 +119,15 @@ _KeyColumns = dict[int, list[tuple[int, str]]]
 
 
 def _flat(columns: _KeyColumns) -> tuple[list[int], list[int], list[str]]:
-    flat = [(number, oid, name) for number, one in columns.items() for oid, name in one]
+    flat = [(number, oid, name) for number, column in columns.items() for oid, name in column]
     return [number for number, _, _ in flat], [oid for _, oid, _ in flat], [name for _, _, name in flat]
 
 
 async def _origins(connection: asyncpg.Connection[Any], columns: _KeyColumns) -> _KeyColumns:
     """Return the columns that those of views show, for the keys whose columns all come from one table."""
-    plain = {number: one for number, one in columns.items() if all(_PLAIN_NAME.fullmatch(name) for _, name in one)}
+    plain = {
+        number: column for number, column in columns.items() if all(_PLAIN_NAME.fullmatch(name) for _, name in column)
+    }
     found: dict[int, list[asyncpg.Record]] = {}
     for row in await connection.fetch(_ORIGINS, *_flat(plain)) if plain else ():
         found.setdefault(row["key"], []).append(row)
@@ -134,19 +142,19 @@ async def _origins(connection: asyncpg.Connection[Any], columns: _KeyColumns) ->
 
 def format_warnings(unenforced_keys: UnenforcedKeys) -> tuple[str, ...]:
     """Return one warning for each column whose declaration does not say that it is unique."""
-    return tuple(_warning(one) for one in unenforced_keys.values() if not one.is_declared)
+    return tuple(_warning(key) for key in unenforced_keys.values() if not key.is_declared)
 
 
-def _warning(one: UnenforcedKey) -> str:
-    names = "its ids unique and not null" if one.is_id else f"{_columns(one)} unique"
+def _warning(key: UnenforcedKey) -> str:
+    names = "its ids unique and not null" if key.is_id else f"{_columns(key)} unique"
     return (
-        f"{one.where}: no constraint of the {_name(one.table)} keeps {names}: an answer with a row that breaks this is "
+        f"{key.where}: no constraint of the {_name(key.table)} keeps {names}: an answer with a row that breaks this is "
         "a 409; `waterspout check` looks for such rows"
     )
 
 
-def _columns(one: UnenforcedKey) -> str:
-    return listed(map(quoted, one.columns))
+def _columns(key: UnenforcedKey) -> str:
+    return listed(map(quoted, key.columns))
 
 
 def _name(table: LiveTable) -> str:
@@ -159,16 +167,16 @@ async def check_id_rows(
     """Return messages for each column whose rows are not unique, or have a null id. Reads all rows. show: is called
     with what is done next."""
     faults = list[str]()
-    for number, one in enumerate(unenforced_keys.values(), 1):
-        show(f"checking the ids of {_name(one.table)}, {number} of {len(unenforced_keys)}")
-        faults += await _id_faults(connection, one)
+    for number, key in enumerate(unenforced_keys.values(), 1):
+        show(f"checking the ids of {_name(key.table)}, {number} of {len(unenforced_keys)}")
+        faults += await _id_faults(connection, key)
     return tuple(faults)
 
 
-async def _id_faults(connection: asyncpg.Connection[Any], one: UnenforcedKey) -> list[str]:
-    columns, what = [quote_ident(name) for name in one.columns], "the id" if one.is_id else f"the {_columns(one)}"
-    where, text = f"{one.where}: the {_name(one.table)} has", "||','||".join([f"{column}::text" for column in columns])
-    groups = f"SELECT {text} AS value, count(*) AS size FROM {one.table.quoted_name} GROUP BY {','.join(columns)}"
+async def _id_faults(connection: asyncpg.Connection[Any], key: UnenforcedKey) -> list[str]:
+    columns, what = [quote_ident(name) for name in key.columns], "the id" if key.is_id else f"the {_columns(key)}"
+    where, text = f"{key.where}: the {_name(key.table)} has", "||','||".join([f"{column}::text" for column in columns])
+    groups = f"SELECT {text} AS value, count(*) AS size FROM {key.table.quoted_name} GROUP BY {','.join(columns)}"
     sql = f"""
         SELECT coalesce(sum(size) FILTER (WHERE value IS NULL), 0)::int8 AS nulls,
                count(*) FILTER (WHERE value IS NOT NULL) AS repeated,
@@ -179,10 +187,10 @@ async def _id_faults(connection: asyncpg.Connection[Any], one: UnenforcedKey) ->
     except asyncpg.PostgresError as error:
         if is_gone(error):
             raise
-        return [f"{one.where}: the rows of the {_name(one.table)} cannot be read: {error.args[0]}"]
+        return [f"{key.where}: the rows of the {_name(key.table)} cannot be read: {error.args[0]}"]
     assert row is not None
     faults = []
-    if one.is_id and row["nulls"]:
+    if key.is_id and row["nulls"]:
         number = "1 row" if row["nulls"] == 1 else f"{row['nulls']} rows"
         faults.append(f"{where} {number} whose id is null: exclude these rows, or declare another column as the id")
     if row["repeated"]:
@@ -197,7 +205,7 @@ async def warn_of_ids(
 ) -> tuple[str, ...]:
     """Return a warning for each resource with ids that no path can name: the empty text, `.` and `..`. Browsers and
     proxies remove such segments. show: is called with what is done next."""
-    resources = [one for one in catalog if one.id_type.read_part is not None]
+    resources = [each for each in catalog if each.id_type.read_part is not None]
     warnings = []
     for number, resource in enumerate(resources, 1):
         show(f"looking for ids that no path can name, {number} of {len(resources)}")

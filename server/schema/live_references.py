@@ -46,7 +46,7 @@ async def read_references(
     known = [oid for oid in oids.values() if oid is not None]
     rows = await connection.fetch(_FOREIGN_KEYS, known, MIN_REFERENCE_BYTES, MAX_SIZE_RATIO)
     keys = {(table, frozenset(zip(own, theirs, strict=True)), target) for table, own, target, theirs in rows}
-    return frozenset(one for one in _declared_references(catalog) if _ends(oids, one) in keys)
+    return frozenset(reference for reference in _declared_references(catalog) if _ends(oids, reference) in keys)
 
 
 def _declared_references(catalog: Catalog) -> Iterator[Reference]:

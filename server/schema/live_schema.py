@@ -169,13 +169,16 @@ async def _find_faults(
     trial: Trial, catalog: Catalog, found: FoundTables, *, is_read_only: bool
 ) -> tuple[TermTypes, list[Fault]]:
     """Return the types of terms, and the faults of the resources, in the order of the declarations."""
-    faults = {one.type: list(resource_faults(catalog, one, found, is_read_only=is_read_only)) for one in catalog}
-    with_ids = [one for one in catalog if _has_id(one, found[one.schema, one.table])]
+    faults = {
+        resource.type: list(resource_faults(catalog, resource, found, is_read_only=is_read_only))
+        for resource in catalog
+    }
+    with_ids = [resource for resource in catalog if _has_id(resource, found[resource.schema, resource.table])]
     terms, term_faults = await read_terms(trial, with_ids)
     for fault in (*term_faults, *await value_faults(trial.connection, with_ids, found)):
         faults[fault.resource].append(fault)
     # A faulty column would also make the read fail, and its own message is better.
-    for fault in await read_refusals(trial, [one for one in catalog if not faults[one.type]]):
+    for fault in await read_refusals(trial, [resource for resource in catalog if not faults[resource.type]]):
         faults[fault.resource].append(fault)
     return terms, [fault for own in faults.values() for fault in own]
 

@@ -147,7 +147,7 @@ async def read_refusals(trial: Trial, resources: Iterable[Resource]) -> list[Fau
             await _columns_of(trial, statements[resource], is_explained=True)
         except _Refused as error:
             reasons[resource] = str(error)
-    return [Fault(f"it cannot be read: {reason}", one.type) for one, reason in reasons.items()]
+    return [Fault(f"it cannot be read: {reason}", refused.type) for refused, reason in reasons.items()]
 
 
 TermTypes = Mapping[tuple[str, str], int]
@@ -159,7 +159,7 @@ async def read_terms(trial: Trial, resources: Iterable[Resource]) -> tuple[TermT
     """Return the types of the attributes that are computed in SQL, and the faults."""
     statements: dict[tuple[Resource, Attribute], str] = {}
     found: dict[tuple[Resource, Attribute], int | str] = {}
-    computed = [(resource, one) for resource in resources for one in resource.attributes if one.sql is not None]
+    computed = [(resource, each) for resource in resources for each in resource.attributes if each.sql is not None]
     for resource, attribute in computed:
         # The declared type may put a cast around the term, and the type of the term itself is wanted.
         bare = msgspec.structs.replace(attribute, type=msgspec.structs.replace(attribute.type, select=None))
@@ -170,11 +170,11 @@ async def read_terms(trial: Trial, resources: Iterable[Resource]) -> tuple[TermT
     keys = list(statements)
     for start in range(0, len(keys), TOGETHER):
         found |= await _types_of(trial, statements, keys[start : start + TOGETHER])
-    oids = {one for one in found.values() if isinstance(one, int)}
+    oids = {oid for oid in found.values() if isinstance(oid, int)}
     names = {row["oid"]: row["name"] for row in await trial.connection.fetch(_TYPES, oids)} if oids else {}
     reasons = {key: _term_fault(key[1], found[key], names) for key in computed}
     faults = [Fault(reason, key[0].type, attribute=key[1].name) for key, reason in reasons.items() if reason]
-    return {(key[0].type, key[1].name): one for key, one in found.items() if isinstance(one, int)}, faults
+    return {(key[0].type, key[1].name): oid for key, oid in found.items() if isinstance(oid, int)}, faults
 
 
 async def _types_of(trial: Trial, statements: Mapping[K, str], keys: list[K]) -> dict[K, int | str]:

@@ -324,12 +324,12 @@ def _table(row: asyncpg.Record, columns: Columns, unique: list[asyncpg.Record]) 
     has_indexes = facts["kind"] in ("r", "p", "m") and not facts["has_children"]
     return LiveTable(
         columns=columns,
-        unique=tuple([frozenset(one["columns"]) for one in unique]) if has_indexes else None,
+        unique=tuple([frozenset(key["columns"]) for key in unique]) if has_indexes else None,
         unique_keys=tuple(
             [
-                UniqueKey(tuple(one["columns"]), one["has_equal_nulls"])
-                for one in unique
-                if one["is_immediate"] and facts["kind"] in ("r", "p") and not facts["has_children"]
+                UniqueKey(tuple(key["columns"]), key["has_equal_nulls"])
+                for key in unique
+                if key["is_immediate"] and facts["kind"] in ("r", "p") and not facts["has_children"]
             ]
         ),
         **facts,

@@ -77,15 +77,15 @@ async def _cast_types(
     cast = {key: pair for key, pair in columns.items() if _is_enum_domain(*pair) or _is_other_array(*pair)}
     names = await _type_names(connection, [column.type_oid for _, column in cast.values()])
     composites = {
-        key: msgspec.structs.replace(one, compared=cast_as(f"{one.element.sql_type}[]"))
-        for key, (one, column) in columns.items()
-        if one.element is not None and one.element.fields and column.has_domain_elements
+        key: msgspec.structs.replace(column_type, compared=cast_as(f"{column_type.element.sql_type}[]"))
+        for key, (column_type, column) in columns.items()
+        if column_type.element is not None and column_type.element.fields and column.has_domain_elements
     }
     return composites | {
-        key: msgspec.structs.replace(one, compared=cast_as(names[column.type_oid]))
-        if _is_enum_domain(one, column)
-        else msgspec.structs.replace(one, sql_type=names[column.type_oid])
-        for key, (one, column) in cast.items()
+        key: msgspec.structs.replace(column_type, compared=cast_as(names[column.type_oid]))
+        if _is_enum_domain(column_type, column)
+        else msgspec.structs.replace(column_type, sql_type=names[column.type_oid])
+        for key, (column_type, column) in cast.items()
     }
 
 
@@ -112,13 +112,15 @@ async def with_live_enums(
     connection: asyncpg.Connection[Any], resources: Sequence[Resource], found: FoundTables
 ) -> list[Resource]:
     """Return the resources with the names of the types of ids that are enums: SQL converts their texts."""
-    tables = {one.type: found[one.schema, one.table] for one in resources if any(t.choices for t in one.id.key.types)}
+    tables = {
+        each.type: found[each.schema, each.table] for each in resources if any(t.choices for t in each.id.key.types)
+    }
     columns = {
         (resource.type, name): table.columns[name].type_oid
         for resource in resources
         if (table := tables.get(resource.type)) is not None
-        for name, one in zip(resource.id.key.columns, resource.id.key.types, strict=True)
-        if one.choices
+        for name, column_type in zip(resource.id.key.columns, resource.id.key.types, strict=True)
+        if column_type.choices
     }
     names = await _type_names(connection, columns.values())
     changed = list(resources)
@@ -127,8 +129,10 @@ async def with_live_enums(
         if tables.get(resource.type) is None:
             continue
         types = [
-            msgspec.structs.replace(one, sql_type=names[columns[resource.type, name]]) if one.choices else one
-            for name, one in zip(key.columns, key.types, strict=True)
+            msgspec.structs.replace(column_type, sql_type=names[columns[resource.type, name]])
+            if column_type.choices
+            else column_type
+            for name, column_type in zip(key.columns, key.types, strict=True)
         ]
         own: dict[str, Any] = {"types": tuple(types)} if key.is_composite else {"type": types[0]}
         changed[index] = msgspec.structs.replace(resource, id=msgspec.structs.replace(resource.id, **own))

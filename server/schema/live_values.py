@@ -71,21 +71,23 @@ async def value_faults(
         and attribute.is_stored
         and attribute.column_name in table.columns
     ]
-    faults = await _composite_faults(connection, [one for one in stored if one.type.fields])
-    of_xml = [one for one in stored if one.type is XML]
+    faults = await _composite_faults(connection, [value for value in stored if value.type.fields])
+    of_xml = [value for value in stored if value.type is XML]
     if of_xml and not await _has_xml(connection):
-        faults += [one.fault("this PostgreSQL is built without XML: declare it as OPAQUE") for one in of_xml]
+        faults += [value.fault("this PostgreSQL is built without XML: declare it as OPAQUE") for value in of_xml]
     return faults
 
 
 async def _composite_faults(connection: asyncpg.Connection[Any], stored: Sequence[_Stored]) -> list[Fault]:
     if not stored:
         return []
-    oids, names = [one.table.oid for one in stored], [one.attribute.column_name for one in stored]
+    oids, names = [value.table.oid for value in stored], [value.attribute.column_name for value in stored]
     rows: defaultdict[int, list[asyncpg.Record]] = defaultdict(list)
-    for row in await connection.fetch(_FIELDS, oids, names, [one.type.sql_type for one in stored]):
+    for row in await connection.fetch(_FIELDS, oids, names, [value.type.sql_type for value in stored]):
         rows[row["place"]].append(row)
-    return [one.fault(reason) for place, one in enumerate(stored) for reason in _field_faults(one.type, rows[place])]
+    return [
+        value.fault(reason) for place, value in enumerate(stored) for reason in _field_faults(value.type, rows[place])
+    ]
 
 
 def _field_faults(declared: ColumnType, rows: list[asyncpg.Record]) -> Iterator[str]:

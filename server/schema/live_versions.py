@@ -49,7 +49,9 @@ async def check_versions(
 def _uncounted(catalog: Catalog) -> Iterator[Fault]:
     """Yield the resources that write rows whose version the server only counts for another resource."""
     counted = {
-        (one.schema, one.table): one for one in catalog if one.abilities.version and one.abilities.version.is_counted
+        (versioned.schema, versioned.table): versioned
+        for versioned in catalog
+        if versioned.abilities.version and versioned.abilities.version.is_counted
     }
     for resource in catalog:
         other, own = counted.get((resource.schema, resource.table)), resource.abilities.version
@@ -63,15 +65,17 @@ async def _tried(connection: asyncpg.Connection[Any], resource: Resource, versio
     names = [resource.table] if resource.schema is None else [resource.schema, resource.table]
     table, column = ".".join(map(quote_ident, names)), quote_ident(version.column)
     key = ",".join(map(quote_ident, resource.id.key.columns))
-    one = f"({key}) IN (SELECT {key} FROM {table} ORDER BY {key} LIMIT 1)"
+    condition = f"({key}) IN (SELECT {key} FROM {table} ORDER BY {key} LIMIT 1)"
     transaction = connection.transaction()
     await transaction.start()
     try:
         await connection.execute(_LOCK_TIMEOUT)
-        values = [row[0] for row in await connection.fetch(f"SELECT {column}::text FROM {table} WHERE {one}")]
+        values = [row[0] for row in await connection.fetch(f"SELECT {column}::text FROM {table} WHERE {condition}")]
         for _ in values * 2:
-            await connection.execute(f"UPDATE {table} SET {column} = {column} WHERE {one}")
-            values += [row[0] for row in await connection.fetch(f"SELECT {column}::text FROM {table} WHERE {one}")]
+            await connection.execute(f"UPDATE {table} SET {column} = {column} WHERE {condition}")
+            values += [
+                row[0] for row in await connection.fetch(f"SELECT {column}::text FROM {table} WHERE {condition}")
+            ]
     finally:
         await transaction.rollback()
     return values

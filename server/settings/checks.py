@@ -83,7 +83,7 @@ def cors_origins(text: str) -> str:
     """
     if text.strip() == "*":
         return "*"
-    return ",".join(dict.fromkeys(_origin(one.strip()) for one in text.split(",")))
+    return ",".join(dict.fromkeys(_origin(part.strip()) for part in text.split(",")))
 
 
 def _origin(text: str) -> str:
@@ -116,7 +116,7 @@ def allowed_hosts(text: str) -> str:
     """
     if text.strip() == "*":
         return "*"
-    return ",".join(dict.fromkeys(_allowed_host(one.strip().lower()) for one in text.split(",")))
+    return ",".join(dict.fromkeys(_allowed_host(part.strip().lower()) for part in text.split(",")))
 
 
 def _allowed_host(text: str) -> str:
@@ -138,7 +138,7 @@ def trusted_proxies(text: str) -> str:
     >>> trusted_proxies("10.0.0.0/8, ::1, unix")
     '10.0.0.0/8,::1/128,unix'
     """
-    return ",".join(dict.fromkeys(_network(one.strip()) for one in text.split(",")))
+    return ",".join(dict.fromkeys(_network(part.strip()) for part in text.split(",")))
 
 
 def _network(text: str) -> str:
@@ -163,7 +163,7 @@ def cache_control(text: str) -> str:
     'public, max-age=60'
     """
     # A comma inside quotes is not supported. The only known directive with one is `private="a,b"`, which caches ignore.
-    return ", ".join(_directive(one.strip()) for one in text.split(",")) if text else ""
+    return ", ".join(_directive(part.strip()) for part in text.split(",")) if text else ""
 
 
 def _directive(text: str) -> str:
@@ -215,7 +215,7 @@ def auth_algorithms(text: str) -> str:
     >>> auth_algorithms("RS256, ES256")
     'RS256,ES256'
     """
-    names = tuple(dict.fromkeys(one.strip() for one in text.split(",")))
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     known = (*algorithms.PUBLIC, *algorithms.SECRET_BYTES)
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -232,7 +232,7 @@ def login_scope(text: str) -> str:
     'openid profile'
     """
     scopes = text.split()
-    if "openid" not in scopes or not all(_SCOPE.fullmatch(one) for one in scopes):
+    if "openid" not in scopes or not all(_SCOPE.fullmatch(scope) for scope in scopes):
         raise ValueError(f"expected scopes with blanks between, openid among them, not {text!r}")
     return " ".join(scopes)
 
@@ -259,7 +259,7 @@ def role_names(text: str) -> str:
     >>> role_names("authenticated, editor")
     'authenticated,editor'
     """
-    return ",".join(dict.fromkeys(role_name(one.strip()) for one in text.split(",")))
+    return ",".join(dict.fromkeys(role_name(part.strip()) for part in text.split(",")))
 
 
 def role_name(name: str) -> str:

@@ -156,7 +156,7 @@ def _unused(given: Mapping[str, _Given | None]) -> Iterator[str]:
     for setting in SETTINGS:
         found = given[setting.name]
         needed = [given[name] for name in setting.needs]
-        if found is not None and needed and all(one is None or one.value == "off" for one in needed):
+        if found is not None and needed and all(value is None or value.value == "off" for value in needed):
             yield f"{found.label} is not used without {' or '.join(setting.needs)}"
 
 

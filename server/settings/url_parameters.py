@@ -80,7 +80,7 @@ def driver_url(url: str) -> DriverUrl:
     given = dict(parse_qsl(query, keep_blank_values=True))
     is_system = given.get(ROOT) == SYSTEM
     left_out = {TIMEOUT, *IGNORED} | ({ROOT, MODE} if is_system else set())
-    kept = [one for one in query.split("&") if one and one.partition("=")[0] not in left_out]
+    kept = [parameter for parameter in query.split("&") if parameter and parameter.partition("=")[0] not in left_out]
     if is_system:
         kept += [f"{MODE}={SAFE_MODE}", f"{ROOT}={quote(_system_authorities(), safe='')}"]
     timeout_seconds = float(given.get(TIMEOUT) or 0)

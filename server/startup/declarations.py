@@ -107,7 +107,7 @@ def check_file(resources: str) -> None:
     if path.stem in TAKEN_NAMES:
         raise StartError(f"{path} has the name of a package of the server: rename the file")
     if not path.is_file():
-        near = nearest(path.name, [one.name for one in path.parent.glob("*.py")])
+        near = nearest(path.name, [file.name for file in path.parent.glob("*.py")])
         raise StartError(f"there is no file {path} to take resources from.{near}")
 
 

@@ -59,7 +59,7 @@ class MigrationSet(msgspec.Struct, frozen=True):
 
     def names(self, found: Sequence[Migration | migrations.Applied]) -> str:
         """Return the names of migrations, separated by commas."""
-        return ", ".join(self.prefix + one.name for one in found)
+        return ", ".join(self.prefix + migration.name for migration in found)
 
     async def status(self, connection: asyncpg.Connection[Any]) -> Status:
         """Compare a database with the files. Raises MigrationError."""
@@ -105,7 +105,9 @@ async def apply(
 ) -> tuple[Migration, ...]:
     """Apply the pending migrations and return them. Raises StartError, MigrationError."""
     await _refuse_other_tables(connection, settings)
-    applied = [await _apply_set(connection, url, settings, one, say) for one in migration_sets(settings)]
+    applied = [
+        await _apply_set(connection, url, settings, migration_set, say) for migration_set in migration_sets(settings)
+    ]
     return tuple(chain.from_iterable(applied))
 
 

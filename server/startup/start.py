@@ -84,8 +84,8 @@ def _inspected(settings: Settings) -> Declarations:
                 catalog, compared = await inspected_catalog(connection, settings, show)
             name = await connection.fetchval("SELECT current_database()")
         log.info("inspected: %s", summary(compared.found, name))
-        for one in compared.found.not_served:
-            log.warning("%s is not served: %s", one.full_name, one.text)
+        for left_out in compared.found.not_served:
+            log.warning("%s is not served: %s", left_out.full_name, left_out.text)
         for made in compared.found.functions:
             for note in made.notes:
                 log.warning("the function %s has a route: %s", made.full_name, note)
@@ -152,8 +152,8 @@ async def prepare_database(
             log.warning("%s", fault)
         if not is_reload and (settings.database_url is None or settings.migrate):
             await migrating.apply(connection, url, settings, say)
-        for one in migrating.migration_sets(settings):
-            migrating.check_schema_status(await one.status(connection), one)
+        for migrations in migrating.migration_sets(settings):
+            migrating.check_schema_status(await migrations.status(connection), migrations)
         if faults := await migrating.key_faults(connection, settings):
             raise StartError("\n".join(faults))
         with step("comparing the declarations with the database"):

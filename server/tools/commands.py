@@ -60,8 +60,8 @@ def migrate_up(settings: Settings, *, dry_run: bool = False) -> None:
     async def work(connection: Connection, url: str) -> None:
         if dry_run:
             scripts = [
-                await migrations.script(connection, one.files, lock_wait=wait, table=one.table)
-                for one in migrating.migration_sets(settings)
+                await migrations.script(connection, migration_set.files, lock_wait=wait, table=migration_set.table)
+                for migration_set in migrating.migration_sets(settings)
             ]
             script = "\n".join(filter(None, scripts))
             print(script or "-- nothing to apply", end="" if script else "\n")
@@ -77,15 +77,15 @@ def migrate_status(settings: Settings, *, check: bool = False) -> int:
 
     async def work(connection: Connection, _: str) -> int:
         is_pending = False
-        for one in sets:
-            state = await one.status(connection)
+        for migration_set in sets:
+            state = await migration_set.status(connection)
             for migration in state.applied:
-                print(f"applied  {one.prefix}{migration.name}")
+                print(f"applied  {migration_set.prefix}{migration.name}")
             for migration in state.pending:
-                print(f"pending  {one.prefix}{migration.name}")
+                print(f"pending  {migration_set.prefix}{migration.name}")
             for row in state.ahead:
                 breaks = " (breaks older servers)" if row.breaks_older_servers else ""
-                print(f"ahead    {one.prefix}{row.name}{breaks}")
+                print(f"ahead    {migration_set.prefix}{row.name}{breaks}")
             is_pending |= bool(state.pending)
         return int(check and is_pending)
 
@@ -98,15 +98,15 @@ def migrate_verify(settings: Settings) -> int:
 
     async def work(connection: Connection, _: str) -> int:
         faults, applied, known = list[str](), 0, 0
-        for one in sets:
-            of_set = await migrations.verify(connection, one.files, one.table)
+        for migration_set in sets:
+            of_set = await migrations.verify(connection, migration_set.files, migration_set.table)
             if not of_set:
-                state = await one.status(connection)
-                applied, known = applied + len(state.applied), known + len(one.files)
+                state = await migration_set.status(connection)
+                applied, known = applied + len(state.applied), known + len(migration_set.files)
                 of_set = tuple(
                     f"{row.name} was applied to this database and is not in the folder" for row in state.ahead
                 )
-            faults += [f"{one.prefix}{fault}" for fault in of_set]
+            faults += [f"{migration_set.prefix}{fault}" for fault in of_set]
         for fault in faults:
             print(fault)
         if not faults:
@@ -157,7 +157,11 @@ def check(settings: Settings, *, as_json: bool = False) -> int:
 
     async def work(connection: Connection, _: str) -> tuple[CheckReport, Sequence[Fault]]:
         pending = tuple(
-            [one.prefix + migration.name for one in sets for migration in (await one.status(connection)).pending]
+            [
+                migration_set.prefix + migration.name
+                for migration_set in sets
+                for migration in (await migration_set.status(connection)).pending
+            ]
         )
         with step("comparing the declarations with the database") as show:
             schema = await compare(connection, settings, declared)
@@ -195,10 +199,13 @@ def _print_checked(found: CheckReport, faults: Sequence[str], grants: Sequence[s
     for warning in found.warnings:
         _print_row("warning", warning)
     missing = [suggestion for suggestion in found.suggestions if suggestion.rank == "missing"]
-    for one in missing:
-        _print_row("missing", f"{one.sql}  -- {one.reason}")
-    for one in found.suggestions[len(missing) :]:
-        _print_row("consider", f"{one.table}: {one.columns[0]}{' descending' * one.descends}  -- {one.reason}")
+    for proposed in missing:
+        _print_row("missing", f"{proposed.sql}  -- {proposed.reason}")
+    for proposed in found.suggestions[len(missing) :]:
+        _print_row(
+            "consider",
+            f"{proposed.table}: {proposed.columns[0]}{' descending' * proposed.descends}  -- {proposed.reason}",
+        )
     if found.closed or any(row.rows != OPEN for row in found.access):
         _print_access(found.access)
     if found.closed:
@@ -399,8 +406,8 @@ def _say_on_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _counted(count: int, one: str, many: str = "") -> str:
-    return f"{count} {one if count == 1 else many or one + 's'}"
+def _counted(count: int, noun: str, many: str = "") -> str:
+    return f"{count} {noun if count == 1 else many or noun + 's'}"
 
 
 def _with_connection(

@@ -60,13 +60,13 @@ def composite(name: str, schema: str | None = None, /, **fields: ColumnType) -> 
         bound_array=_populated_array(sql_type),
         sql_type=sql_type,
         fields=tuple(fields.items()),
-        schema=_object(fields, lambda one: one.schema),
-        written_schema=_object(fields, lambda one: one.written_schema or one.schema),
+        schema=_object(fields, lambda column_type: column_type.schema),
+        written_schema=_object(fields, lambda column_type: column_type.written_schema or column_type.schema),
     )
 
 
 def _check_arguments(name: object, schema: object, fields: Mapping[str, object]) -> None:
-    if wrong := [one for one in (name, "" if schema is None else schema) if not isinstance(one, str)]:
+    if wrong := [part for part in (name, "" if schema is None else schema) if not isinstance(part, str)]:
         example = 'composite("address", street=TEXT)'
         raise TypeError(f"composite takes the name of a type, such as {example}, not {wrong[0]!r}")
     if not fields or not all(isinstance(field, ColumnType) for field in fields.values()):
@@ -74,14 +74,14 @@ def _check_arguments(name: object, schema: object, fields: Mapping[str, object])
 
 
 def _object(fields: Mapping[str, ColumnType], schema_of: Callable[[ColumnType], JsonSchema]) -> JsonSchema:
-    properties = {field: nullable(schema_of(one)) for field, one in fields.items()}
+    properties = {field: nullable(schema_of(column_type)) for field, column_type in fields.items()}
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
 def _readers(name: str, fields: Mapping[str, ColumnType]) -> tuple[Callable[[Any], str], Callable[[str], str]]:
     """Return the functions that convert an object from JSON, and a text with one, to the JSON that PostgreSQL reads. A
     field that is not sent is null. They raise ValueFault."""
-    writers = {field: _writer(one) for field, one in fields.items()}
+    writers = {field: _writer(column_type) for field, column_type in fields.items()}
 
     def read(value: Any) -> str:
         if not isinstance(value, dict) or not value.keys() <= fields.keys():
@@ -138,12 +138,12 @@ def _written(value: Any) -> Any:
 
 def _shown(fields: Mapping[str, ColumnType]) -> Convert:
     """Return the function that converts PostgreSQL's JSON of a value to what is shown."""
-    shown_fields = {field: _shown_field(one) for field, one in fields.items()}
+    shown_fields = {field: _shown_field(column_type) for field, column_type in fields.items()}
 
     def show(shown: Any) -> Any:
         # Inside of another composite type it is parsed already.
         tree = json.loads(shown) if isinstance(shown, str) else shown
-        return None if tree is None else {field: shown_fields[field](one) for field, one in tree.items()}
+        return None if tree is None else {field: shown_fields[field](value) for field, value in tree.items()}
 
     return show
 
@@ -206,7 +206,7 @@ def _select(fields: Mapping[str, ColumnType]) -> Callable[[Term], Term]:
 
     `CASE WHEN "t0"."address" IS DISTINCT FROM NULL THEN json_build_object('street',("t0"."address")."street") END`
     """
-    selects = {field: _selected(one) for field, one in fields.items()}
+    selects = {field: _selected(column_type) for field, column_type in fields.items()}
 
     def select(column: Term) -> Term:
         terms: list[Term] = []

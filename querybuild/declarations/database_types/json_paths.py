@@ -151,7 +151,7 @@ def has_inner_type(column_type: ColumnType) -> bool:
 
 def inner_type_names() -> list[str]:
     """Return the names of the types that values inside JSON can have."""
-    return [one.name for one in _TERMS]
+    return [column_type.name for column_type in _TERMS]
 
 
 def _is(kind: str, then: str) -> Callable[[Term, Term], Term]:
@@ -207,7 +207,7 @@ _MOMENT = (
 _TERMS: dict[ColumnType, Callable[[Term, Term], Term]] = {
     TEXT: _is("string", "{1}"),
     BOOL: _is("boolean", "CAST({0} AS bool)"),
-    **{one: _whole(one) for one in (SMALLINT, INT, BIGINT)},
+    **{column_type: _whole(column_type) for column_type in (SMALLINT, INT, BIGINT)},
     NUMERIC: _numeric,
     NUMERIC_NUMBER: _numeric,
     FLOAT: _is("number", f"CASE WHEN {_IS_DOUBLE} THEN CAST({{0}} AS float8) END"),

@@ -9,12 +9,14 @@ from querybuild.declarations.types import ColumnType
 
 _PREFERRED = (types.TEXT, types.INT, types.NUMERIC)
 """Chosen where several types have columns of one type of PostgreSQL. The types of `TEXT_TYPES` come before them."""
-_PLAIN = [one for one in vars(types).values() if isinstance(one, ColumnType)]
+_PLAIN = [column_type for column_type in vars(types).values() if isinstance(column_type, ColumnType)]
 BY_SQL_NAME: dict[str, ColumnType] = {
-    name: one for one in (*_PLAIN, *_PREFERRED, *TEXT_TYPES) for name in one.sql_names
+    name: column_type for column_type in (*_PLAIN, *_PREFERRED, *TEXT_TYPES) for name in column_type.sql_names
 }
 """Name in pg_type -> the type that a column is usually declared with."""
-ID_TYPES = tuple(dict.fromkeys([one for one in BY_SQL_NAME.values() if one.id_type is not NO_IDS]))
+ID_TYPES = tuple(
+    dict.fromkeys([column_type for column_type in BY_SQL_NAME.values() if column_type.id_type is not NO_IDS])
+)
 """The types of ids, besides enums."""
 
 

@@ -43,7 +43,7 @@ def is_searchable(attribute: Attribute) -> bool:
 
 def searchable_parts(resource: Resource) -> tuple[Attribute, ...]:
     """Return the attributes in whose words `searchText` searches."""
-    return tuple([one for one in resource.attributes if one.searchable and one.is_filterable])
+    return tuple([attribute for attribute in resource.attributes if attribute.searchable and attribute.is_filterable])
 
 
 def search_vector(parts: tuple[Attribute, ...], column: Callable[[Attribute], Term]) -> Term:
@@ -51,12 +51,12 @@ def search_vector(parts: tuple[Attribute, ...], column: Callable[[Attribute], Te
 
     `(COALESCE(to_tsvector('english',"t0"."title"),'')||to_tsvector('english',"t0"."body"))`
     """
-    vectors = [_vector(one, column(one)) for one in parts]
+    vectors = [_vector(attribute, column(attribute)) for attribute in parts]
     if len(vectors) == 1:
         return vectors[0]
     known = [
-        Template("COALESCE({},'')", vector) if one.nullable else vector
-        for one, vector in zip(parts, vectors, strict=True)
+        Template("COALESCE({},'')", vector) if attribute.nullable else vector
+        for attribute, vector in zip(parts, vectors, strict=True)
     ]
     return Template(f"({'||'.join(['{}'] * len(known))})", *known)
 
@@ -68,7 +68,7 @@ def _vector(attribute: Attribute, column: Term) -> Term:
 def _query(parts: tuple[Attribute, ...], text: Term) -> Term:
     """Return the query of a search text: `websearch_to_tsquery('english',$1)`. A text of several languages is found if
     it is found by the rules of one."""
-    configs = dict.fromkeys([_config(one) for one in parts])
+    configs = dict.fromkeys([_config(attribute) for attribute in parts])
     queries = [Template(f"websearch_to_tsquery({config + ',' if config else ''}{{}})", text) for config in configs]
     return queries[0] if len(queries) == 1 else Template(f"({'||'.join(['{}'] * len(queries))})", *queries)
 

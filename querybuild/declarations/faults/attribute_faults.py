@@ -78,12 +78,13 @@ def _search_faults(attribute: Attribute) -> Iterator[str]:
 def _path_faults(attribute: Attribute) -> Iterator[str]:
     if attribute.paths and attribute.type is not JSONB:
         yield f"`paths` are for jsonb, not {attribute.type.name}"
-    for one in attribute.paths:
-        if why := path_fault(one.path):
-            yield f"the path {quoted(one.path)} {why}"
-        if not has_inner_type(one.type):
-            yield f"the path {quoted(one.path)} cannot be {one.type.name}. There are: {listed(inner_type_names())}"
-    yield from repeated_names("path", (one.path for one in attribute.paths))
+    for json_path in attribute.paths:
+        if why := path_fault(json_path.path):
+            yield f"the path {quoted(json_path.path)} {why}"
+        if not has_inner_type(json_path.type):
+            known = listed(inner_type_names())
+            yield f"the path {quoted(json_path.path)} cannot be {json_path.type.name}. There are: {known}"
+    yield from repeated_names("path", (json_path.path for json_path in attribute.paths))
 
 
 def _shape_faults(attribute: Attribute) -> Iterator[str]:

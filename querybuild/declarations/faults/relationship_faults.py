@@ -35,10 +35,10 @@ def id_faults(declared: Id) -> Iterator[str]:
         yield f"its {len(declared.columns)} `columns` have {len(declared.types)} `types`"
     elif len(set(key.columns)) < len(key.columns):
         yield "a column is declared twice in its id"
-    for one in key.types:
-        if one.id_type is NO_IDS or one.parts:
+    for column_type in key.types:
+        if column_type.id_type is NO_IDS or column_type.parts:
             known = sorted([*(known.name for known in ID_TYPES), "enum"])
-            yield f"an id is {listed(known)}, not {one.name}"
+            yield f"an id is {listed(known)}, not {column_type.name}"
 
 
 def relationship_faults(
@@ -118,7 +118,9 @@ def _unwritable_faults(resource: Resource, relationship: Relationship, target: R
         yield f"its column {quoted(own.own_columns[0])} is the id, which no write changes: {MAKE_READ_ONLY}"
     if own is not None and own.references and is_written and set(own.own_columns) & set(resource.id.key.columns):
         yield f"its key is part of the id, and refers to other columns than an id: {MAKE_READ_ONLY}"
-    theirs = [] if target is None else [one for one in relationship.foreign_columns if one in target.id.key.columns]
+    theirs = (
+        [] if target is None else [column for column in relationship.foreign_columns if column in target.id.key.columns]
+    )
     if target is not None and theirs and is_written and "update" in target.methods:
         key, advice = listed(map(quoted, theirs)), MAKE_READ_ONLY
         part = "part of the id" if target.id.key.is_composite else "the id"

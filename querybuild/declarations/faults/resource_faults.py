@@ -87,14 +87,14 @@ def _keys_of(
         if own.target in by_type:
             yield own.own_columns, own.name, by_type[own.target]
     for other in resources:
-        for one in other.relationships:
-            link = link_of(one)
-            if one.foreign_key and one.target == resource.type:
-                yield one.foreign_columns, one.name, other
+        for relationship in other.relationships:
+            link = link_of(relationship)
+            if relationship.foreign_key and relationship.target == resource.type:
+                yield relationship.foreign_columns, relationship.name, other
             elif link is not None and (link.table, link.schema) == (resource.table, resource.schema):
-                yield link.source_columns, one.name, other
-                if one.target in by_type:
-                    yield link.target_columns, one.name, by_type[one.target]
+                yield link.source_columns, relationship.name, other
+                if relationship.target in by_type:
+                    yield link.target_columns, relationship.name, by_type[relationship.target]
 
 
 def _resource_faults(resource: Resource) -> Iterator[str]:

@@ -37,8 +37,11 @@ def rule_faults(resource: Resource) -> Iterator[str]:
             yield f"rule {number}{name}: {fault}"
     for attribute in resource.attributes:
         yield from (f"attribute {quoted(attribute.name)}: {fault}" for fault in _attribute_faults(attribute, resource))
-    for one in resource.relationships:
-        yield from (f"relationship {quoted(one.name)}: {fault}" for fault in _relationship_faults(one, resource))
+    for relationship in resource.relationships:
+        yield from (
+            f"relationship {quoted(relationship.name)}: {fault}"
+            for fault in _relationship_faults(relationship, resource)
+        )
 
 
 def key_faults(resource: Resource, keys: Iterable[tuple[tuple[str, ...], str, Resource]]) -> Iterator[str]:
@@ -52,8 +55,12 @@ def key_faults(resource: Resource, keys: Iterable[tuple[tuple[str, ...], str, Re
             yield f"relationship {quoted(name)}: its column refers to {what}, and rules of one would not hold"
     for attribute in resource.attributes:
         is_shown = attribute.is_stored and not attribute.is_hidden
-        referred = [one for columns, one in targets.items() if attribute.column_name in columns] if is_shown else []
-        for found in [one for one in referred if one.access]:
+        referred = (
+            [referred_to for columns, referred_to in targets.items() if attribute.column_name in columns]
+            if is_shown
+            else []
+        )
+        for found in [referred_to for referred_to in referred if referred_to.access]:
             yield (
                 f"attribute {quoted(attribute.name)}: its column is a key to {quoted(found.type)}, whose rows rules "
                 "may hide: leave the attribute out, or declare it neither readable nor writable"
@@ -172,7 +179,7 @@ def _required_faults(name: str, rights: Iterable[Audience | tuple[Audience, ...]
 
 def _within(audience: Any, rights: Iterable[Audience | tuple[Audience, ...]]) -> bool:
     """Return whether everybody in the audience has all rights, as far as this is known without a principal."""
-    return all(any(_covers(one, audience) for one in audiences_of(right)) for right in rights)
+    return all(any(_covers(given, audience) for given in audiences_of(right)) for right in rights)
 
 
 def _covers(wide: Any, narrow: Any) -> bool:

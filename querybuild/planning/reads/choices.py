@@ -91,7 +91,10 @@ class ChoicePlanner:
         lists = [self._list(query, choice) for choice in valid]
         by_path = {choice.path: self._chosen(index, choice) for index, choice in enumerate(valid)}
         sizes = [(choice.size, choice.is_counted, choice.has_total) for choice in valid]
-        chosen = {one.path: (each.cursor_mark, size) for one, each, size in zip(valid, lists, sizes, strict=True)}
+        chosen = {
+            include_choice.path: (each.cursor_mark, size)
+            for include_choice, each, size in zip(valid, lists, sizes, strict=True)
+        }
         self._check_conflicts(chosen, {choice.path: choice.parameters[0] for choice in valid})
         steps = [self._step(choice.path) for choice in valid if vals_of(choice.filter)]
         return Choices(by_path, tuple(lists), len(set(steps)) == len(steps))
@@ -107,7 +110,7 @@ class ChoicePlanner:
         path, parameter = ".".join(choice.path), choice.parameters[0]
         detail = ""
         if choice.path not in self._paths:
-            known = sorted({".".join(one) for one in self._paths})
+            known = sorted({".".join(names) for names in self._paths})
             detail = f"{quoted(path)} is not included: name a path of `include`, or the beginning of one."
             detail += nearest(path, known)
         elif not self._step(choice.path)[1].is_to_many:
@@ -133,7 +136,7 @@ class ChoicePlanner:
     def _chosen(self, index: int, choice: IncludeChoice) -> ChosenRows:
         owner, relationship = self._step(choice.path)
         rows = self._conditions.related(owner, FIRST_ALIAS, relationship)
-        parameter = next((one for one in choice.parameters if one.startswith(INCLUDE_SORT)), "")
+        parameter = next((name for name in choice.parameters if name.startswith(INCLUDE_SORT)), "")
         sorts = SortPlanner(self._catalog, self._limits, self._errors, self._conditions, parameter)
         conditions = self._conditions.plan(choice.filter, rows.resource, rows.alias)
         order = sorts.order(choice.sort, rows.resource, rows.alias)
@@ -177,5 +180,7 @@ def _known(owner: Resource, name: str) -> Relationship:
 
 def with_marks(choices: tuple[PlannedChoice, ...], vals: list[Any]) -> tuple[PlannedChoice, ...]:
     """Return the choices with the marks of these values. vals: those of the request."""
-    marks = [mark_of(one.list_name, [vals[index] for index in one.vals]) for one in choices]
-    return tuple([msgspec.structs.replace(one, cursor_mark=mark) for one, mark in zip(choices, marks, strict=True)])
+    marks = [mark_of(choice.list_name, [vals[index] for index in choice.vals]) for choice in choices]
+    return tuple(
+        [msgspec.structs.replace(choice, cursor_mark=mark) for choice, mark in zip(choices, marks, strict=True)]
+    )

@@ -49,7 +49,7 @@ def costs_of(query: Query, plan: ReadPlan, limits: Limits) -> list[CostPart]:
     steps = sum([key.path.count(".") + key.is_count for key in query.sort])
     if query.groups is not None:
         found += _filters("groupFilter", query.groups.filter)
-        paths = [key.path for key in query.groups.by] + [one.path for one in query.groups.aggregates]
+        paths = [key.path for key in query.groups.by] + [aggregate.path for aggregate in query.groups.aggregates]
         numbers = NUMBER_COST * len(paths) + STEP_COST * sum([path.count(".") for path in paths])
         found.append(CostPart("the keys and numbers of groups", "groupBy", numbers))
     if steps:

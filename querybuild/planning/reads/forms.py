@@ -27,8 +27,8 @@ def line_columns(query: Query, resource: Resource) -> tuple[str, ...]:
     column."""
     if query.form != "rows":
         return ()
-    known = [one.name for one in resource.readable_attributes]
-    known += [one.name for one in resource.relationships if not one.is_to_many]
+    known = [attribute.name for attribute in resource.readable_attributes]
+    known += [relationship.name for relationship in resource.relationships if not relationship.is_to_many]
     sent = query.fields.get(resource.type)
     return tuple(known if sent is None else [name for name in dict.fromkeys(sent) if name in known])
 
@@ -37,7 +37,7 @@ def shown_linkage(query: Query, resource: Resource) -> tuple[str, ...]:
     """Return the relationships whose linkage is shown although they are not included: to-ones."""
     if query.form == "document":
         return ()
-    return tuple([one.name for one in resource.relationships if not one.is_to_many])
+    return tuple([relationship.name for relationship in resource.relationships if not relationship.is_to_many])
 
 
 def browsed(query: Query, resource: Resource, limits: Limits, *, is_single: bool) -> tuple[Query, frozenset[Path]]:
@@ -48,21 +48,25 @@ def browsed(query: Query, resource: Resource, limits: Limits, *, is_single: bool
     shown = _shown_relationships(query, resource)
     sent = {name for path in query.include or () for name in path}
     room = limits.max_includes - len({path[:end] for path in query.include or () for end in range(1, len(path) + 1)})
-    added = [one for one in shown if one.includable and one.name not in sent and (is_single or not one.is_to_many)]
+    added = [
+        relationship
+        for relationship in shown
+        if relationship.includable and relationship.name not in sent and (is_single or not relationship.is_to_many)
+    ]
     added = added[: max(0, room)]
     chosen = {choice.path for choice in query.choices}
     choices = [
         IncludeChoice(
-            path=(one.name,),
+            path=(relationship.name,),
             size=FIRST_RELATED,
             is_counted=True,
             has_total=True,
-            parameters=(f"includePage[{one.name}][size]",),
+            parameters=(f"includePage[{relationship.name}][size]",),
         )
-        for one in added
-        if one.is_to_many and (one.name,) not in chosen
+        for relationship in added
+        if relationship.is_to_many and (relationship.name,) not in chosen
     ]
-    paths = tuple([(one.name,) for one in added])
+    paths = tuple([(relationship.name,) for relationship in added])
     include = (*(query.include or ()), *paths)
     found = msgspec.structs.replace(query, include=include, choices=(*query.choices, *choices))
     return found, frozenset(paths)
@@ -70,7 +74,7 @@ def browsed(query: Query, resource: Resource, limits: Limits, *, is_single: bool
 
 def _shown_relationships(query: Query, resource: Resource) -> list[Relationship]:
     sent = query.fields.get(resource.type)
-    return [one for one in resource.relationships if sent is None or one.name in sent]
+    return [relationship for relationship in resource.relationships if sent is None or relationship.name in sent]
 
 
 def first_fields(query: Query, resource: Resource, *, is_single: bool) -> Fieldset | None:
@@ -78,7 +82,7 @@ def first_fields(query: Query, resource: Resource, *, is_single: bool) -> Fields
     if query.form != "page" or is_single or resource.type in query.fields:
         return None
     attributes = resource.readable_attributes
-    to_ones = [one for one in resource.relationships if not one.is_to_many]
+    to_ones = [relationship for relationship in resource.relationships if not relationship.is_to_many]
     if len(attributes) + len(to_ones) <= WIDE:
         return None
     others = tuple(to_ones[: max(0, FIRST_FIELDS - len(attributes))])

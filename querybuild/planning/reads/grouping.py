@@ -98,7 +98,11 @@ class GroupPlanner:
         if query.time_zone is not None:
             self._zone = self._read_zone(query)
         by = [column for index, key in enumerate(query.by) for column in self._key(index, key, rows)]
-        numbers = [column for index, one in enumerate(query.aggregates) for column in self._number(index, one, rows)]
+        numbers = [
+            column
+            for index, aggregate in enumerate(query.aggregates)
+            for column in self._number(index, aggregate, rows)
+        ]
         if query.time_zone is not None and not self._has_zone:
             detail = "No key of the groups is cut from timestamps with a time zone."
             self._errors.append(GroupError(detail, parameter=TIME_ZONE))
@@ -169,34 +173,37 @@ class GroupPlanner:
         self._shown.append(_attribute(key.name, TEXT, column.text_name))
         return (column,)
 
-    def _number(self, index: int, one: Aggregate, rows: Rows) -> Sequence[GroupColumn]:
-        of = self._column(one.path, rows, one.parameter) if one.path else None
-        if one.path and of is None:
+    def _number(self, index: int, aggregate: Aggregate, rows: Rows) -> Sequence[GroupColumn]:
+        of = self._column(aggregate.path, rows, aggregate.parameter) if aggregate.path else None
+        if aggregate.path and of is None:
             return ()
-        found = BIGINT if of is None or one.function == "count" else self._type_of(one, of.attribute)
-        if one.is_distinct and of is not None and not of.attribute.type.has_order:
-            self._refuse(one.parameter, f"{quoted(one.path)} is of a type whose values cannot be compared.")
+        found = BIGINT if of is None or aggregate.function == "count" else self._type_of(aggregate, of.attribute)
+        if aggregate.is_distinct and of is not None and not of.attribute.type.has_order:
+            self._refuse(aggregate.parameter, f"{quoted(aggregate.path)} is of a type whose values cannot be compared.")
             return ()
         if found is None:
             return ()
-        self._numbers[one.name] = _attribute(one.name, found, f"a{index}")
-        return (GroupColumn(f"a{index}", one.function, of, one.is_distinct),)
+        self._numbers[aggregate.name] = _attribute(aggregate.name, found, f"a{index}")
+        return (GroupColumn(f"a{index}", aggregate.function, of, aggregate.is_distinct),)
 
-    def _type_of(self, one: Aggregate, attribute: Attribute) -> ColumnType | None:
+    def _type_of(self, aggregate: Aggregate, attribute: Attribute) -> ColumnType | None:
         """Return the type of a number, or None if the attribute has none."""
         own = attribute.type
-        if one.function in ("min", "max"):
+        if aggregate.function in ("min", "max"):
             if own.has_order:
                 return _value_type(attribute)
-            self._refuse(one.parameter, f"{quoted(one.path)} is of a type that has no order.")
+            self._refuse(aggregate.parameter, f"{quoted(aggregate.path)} is of a type that has no order.")
             return None
         if own.family not in _SUMMED or own.element is not None:
-            self._refuse(one.parameter, f"{quoted(one.path)} is {own.name}, and {quoted(one.function)} takes numbers.")
+            self._refuse(
+                aggregate.parameter,
+                f"{quoted(aggregate.path)} is {own.name}, and {quoted(aggregate.function)} takes numbers.",
+            )
             return None
         if own.family == "interval":
             return INTERVAL
         if own.name in _WHOLE:
-            return NUMERIC_NUMBER if one.function == "sum" else NUMERIC
+            return NUMERIC_NUMBER if aggregate.function == "sum" else NUMERIC
         return own if "numeric" in own.sql_names else FLOAT
 
     def _column(self, path: str, rows: Rows, parameter: str) -> ColumnRef | None:
@@ -211,7 +218,9 @@ class GroupPlanner:
                 return self._conditions.inner_column(attribute, names[position:], alias)
             relationship = resource.relationship(name)
             if not (isinstance(relationship, ToOne) and relationship.filterable):
-                known = [one.name for one in resource.relationships if isinstance(one, ToOne) and one.filterable]
+                known = [
+                    other.name for other in resource.relationships if isinstance(other, ToOne) and other.filterable
+                ]
                 detail = f"{quoted(name)} is no to-one relationship of {resource.type}.{nearest(name, known)}"
                 self._refuse(parameter, f"{detail} There are: {listed(known)}.")
                 return None
@@ -225,7 +234,7 @@ class GroupPlanner:
             resource, alias = joined.resource, joined.alias
         attribute = self._attribute(names[-1], resource)
         if attribute is None:
-            known = ["id", *[one.name for one in resource.readable_attributes if _may_be_grouped(one)]]
+            known = ["id", *[other.name for other in resource.readable_attributes if _may_be_grouped(other)]]
             detail = f"There is no attribute {quoted(names[-1])} in {resource.type} for groups."
             self._refuse(parameter, f"{detail}{nearest(names[-1], known)} There are: {listed(known)}.")
             return None

@@ -12,4 +12,7 @@ def label_of(resource: Resource) -> Attribute | None:
     """Return the label of a resource, as the principal sees it. None: its rows are known by their ids."""
     names = (resource.label,) if resource.label else LABELS
     found = (resource.attribute(name) for name in names)
-    return next((one for one in found if one is not None and one.readable and one.type.is_text), None)
+    return next(
+        (attribute for attribute in found if attribute is not None and attribute.readable and attribute.type.is_text),
+        None,
+    )

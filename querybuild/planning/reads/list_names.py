@@ -49,7 +49,9 @@ def list_vals(query: Query) -> list[Any]:
 def _group_names(groups: GroupQuery) -> tuple[object, ...]:
     """Return what groups are asked for, without values."""
     by = [(key.name, key.path) for key in groups.by]
-    numbers = [(one.name, one.function, one.path, one.is_distinct) for one in groups.aggregates]
+    numbers = [
+        (aggregate.name, aggregate.function, aggregate.path, aggregate.is_distinct) for aggregate in groups.aggregates
+    ]
     return by, numbers, groups.time_zone is not None, [_without_values(node) for node in groups.filter]
 
 

@@ -34,9 +34,9 @@ def plan_near(near: Near, resource: Resource, alias: str, conditions: ConditionP
     errors and returns None if it is invalid."""
     limits = conditions.limits
     known: dict[str, tuple[Attribute, Measure]] = {
-        one.name: (one, measure)
-        for one in resource.attributes
-        if one.is_filterable and (measure := measure_of(one, has_trigrams=limits.has_trigrams)) is not None
+        other.name: (other, measure)
+        for other in resource.attributes
+        if other.is_filterable and (measure := measure_of(other, has_trigrams=limits.has_trigrams)) is not None
     }
     if near.name not in known:
         detail = f"{resource.type} has no attribute {quoted(near.name)} with a distance.{nearest(near.name, known)}"

@@ -51,7 +51,7 @@ class SortPlanner:
             # A second key on the same column has no effect.
             first.setdefault(key.column, key)
         order = list(first.values())
-        id_columns = [ColumnRef(alias, one) for one in self.catalog.order_of(resource)]
+        id_columns = [ColumnRef(alias, attribute) for attribute in self.catalog.order_of(resource)]
         left = set(id_columns)
         for index, key in enumerate(order):
             left.discard(key.column)
@@ -59,7 +59,7 @@ class SortPlanner:
                 # Keys after the id have no effect.
                 return tuple(order[: index + 1])
         is_descending = bool(named) and named[-1].is_descending
-        return (*order, *[OrderKey(one, is_descending, False) for one in id_columns if one in left])
+        return (*order, *[OrderKey(column, is_descending, False) for column in id_columns if column in left])
 
     def _order_keys(self, key: SortKey, resource: Resource, alias: str) -> Sequence[OrderKey]:
         """Plan a sort key: the column at the end of its path, or the columns of an id. Each step is a LEFT JOIN, except
@@ -102,7 +102,7 @@ class SortPlanner:
         """Return the key for the number of related rows. It is 0 if the row itself is not there."""
         relationship = resource.relationship(name)
         if relationship is None or not (relationship.filterable and relationship.is_to_many):
-            known = [one.name for one in resource.relationships if one.filterable and one.is_to_many]
+            known = [other.name for other in resource.relationships if other.filterable and other.is_to_many]
             what = f"{quoted(name)} is no to-many relationship of {resource.type}, whose resources could be counted."
             self._refuse(key, f"{what}{nearest(name, known)} There are: {listed(known)}.")
             return ()
@@ -112,7 +112,7 @@ class SortPlanner:
         """Return the columns of the last name of a path: that of an attribute, or those of an id. name: the last
         one. resource, alias: where the path leads to."""
         if name == "id":
-            return [ColumnRef(alias, one) for one in self.catalog.order_of(resource)]
+            return [ColumnRef(alias, id_part) for id_part in self.catalog.order_of(resource)]
         attribute = resource.attribute(name)
         if attribute is None or not attribute.is_sortable:
             self._refuse_sort(key, name, resource, resource.relationship(name))

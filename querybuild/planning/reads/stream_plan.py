@@ -127,7 +127,7 @@ def _included(plan: ReadPlan, occurrences: Sequence[Occurrence], catalog: Catalo
     if resource is plan.node.resource and not plan.is_linkage:
         conditions.append(Logic("not", (_is_primary(plan, INCLUDED),)))
     rows = with_conditions(_included_rows(occurrences), tuple(conditions))
-    columns = [ColumnRef(INCLUDED, one) for one in catalog.order_of(resource)]
+    columns = [ColumnRef(INCLUDED, attribute) for attribute in catalog.order_of(resource)]
     order = tuple([OrderKey(column, is_descending=False, is_nullable=False) for column in columns])
     node = _with_linkage(occurrences, msgspec.structs.replace(rows, order=order))
     linked = tuple([_linked(plan, branch, occurrences) for branch in node.branches])
@@ -151,7 +151,7 @@ def _with_linkage(occurrences: Sequence[Occurrence], rows: Rows) -> Node:
     }
     keys = {key: target for node in nodes for key, target in node.keys_and_targets}
     shown = first.attributes, first.relationships
-    targets = tuple([None if one is None else attached_rows(one, rows.alias, one.pair) for one in keys.values()])
+    targets = tuple([None if key is None else attached_rows(key, rows.alias, key.pair) for key in keys.values()])
     return node_of(rows, *shown, tuple(keys), tuple(branches.values()), targets, first.version)
 
 
@@ -170,7 +170,7 @@ def _included_rows(occurrences: Sequence[Occurrence]) -> Rows:
 
 
 def _shows(node: Node, branch: Branch) -> bool:
-    return any(one.relationship is branch.relationship for one in node.branches)
+    return any(shown.relationship is branch.relationship for shown in node.branches)
 
 
 def _any(conditions: list[Condition]) -> Condition:

@@ -62,8 +62,8 @@ def conflict_keys(resource: Resource) -> list[str]:
     if "update" not in resource.methods or resource.requires_match:
         return []
     fields = [ID] if resource.client_ids else []
-    fields += [one.name for one in resource.attributes if one.is_writable(on_create=True)]
-    fields += [one.name for one in resource.relationships if own_key_of(one) is not None]
+    fields += [attribute.name for attribute in resource.attributes if attribute.is_writable(on_create=True)]
+    fields += [relationship.name for relationship in resource.relationships if own_key_of(relationship) is not None]
     found = [",".join(names) for key in resource.abilities.unique_keys for names in _named(resource, key, fields)]
     return list(dict.fromkeys(found))
 
@@ -74,7 +74,7 @@ def _named(resource: Resource, key: UniqueKey, fields: list[str]) -> Iterator[tu
         if set(_columns_of(resource, field)) == set(key.columns):
             yield (field,)
     if len(key.columns) > 1:
-        named = [[one for one in fields if _columns_of(resource, one) == (column,)] for column in key.columns]
+        named = [[name for name in fields if _columns_of(resource, name) == (column,)] for column in key.columns]
         if all(named):
             yield tuple([names[0] for names in named])
 
@@ -97,7 +97,7 @@ def _is_one_statement(draft: Draft, asked: OnConflict, id_slot: int | None) -> b
     abilities, type_name = resource.abilities, resource.type
     if resource.hooks is not NO_HOOKS or hides(resource, draft.context) or (type_name, "update") in access.refused:
         return False
-    if any(type_name in one for one in (access.update, access.check_create, access.check_update)):
+    if any(type_name in rules for rules in (access.update, access.check_create, access.check_update)):
         return False
     if type_name in access.assigned or type_name in access.read_only or change.assigned or change.owner is not None:
         return False
@@ -108,7 +108,7 @@ def _is_one_statement(draft: Draft, asked: OnConflict, id_slot: int | None) -> b
         return False
     may_tell = abilities.tells_updates and not abilities.cancels_writes and not abilities.is_view
     has_rows = {"create", "update"} <= abilities.returned
-    return may_tell and has_rows and all(_is_plain(one, resource) for one in draft.assignments)
+    return may_tell and has_rows and all(_is_plain(assignment, resource) for assignment in draft.assignments)
 
 
 def _is_plain(assignment: Assignment, resource: Resource) -> bool:
@@ -117,8 +117,14 @@ def _is_plain(assignment: Assignment, resource: Resource) -> bool:
     if attribute is not None:
         return attribute.is_writable(on_create=False) and attribute.type.element is None
     is_id = assignment.column in resource.id.key.columns
-    related = [one for one in resource.relationships if (own := own_key_of(one)) and assignment.column in own.columns]
-    return assignment.target is None and (is_id or all(isinstance(one, ToOne) and one.updatable for one in related))
+    related = [
+        relationship
+        for relationship in resource.relationships
+        if (own := own_key_of(relationship)) and assignment.column in own.columns
+    ]
+    return assignment.target is None and (
+        is_id or all(isinstance(relationship, ToOne) and relationship.updatable for relationship in related)
+    )
 
 
 def _fault(asked: OnConflict, detail: str) -> ConflictFault:

@@ -25,7 +25,7 @@ def plan_implied(draft: Draft) -> None:
     if not draft.on_create:
         draft.kept += _kept(draft)
     for own in _unsent(draft):
-        found = [one for name in own.own_columns if (one := assigned.get(name)) is not None]
+        found = [own_assignment for name in own.own_columns if (own_assignment := assigned.get(name)) is not None]
         if len(found) == len(own.own_columns) and (draft.on_create or _is_whole(found, own)):
             _check_as_sent(draft, own, found)
 
@@ -44,7 +44,7 @@ def _unsent(draft: Draft) -> Iterator[ToOne]:
 
 def _is_whole(found: list[Assignment], own: ToOne) -> bool:
     """Return whether one value is the whole key."""
-    [*slots] = {one.slot for one in found}
+    [*slots] = {assignment.slot for assignment in found}
     key = found[0].key
     return len(slots) == 1 and (
         own.own_columns == (found[0].column,) if key is None else key.columns == own.own_columns
@@ -61,7 +61,7 @@ def _check_as_sent(draft: Draft, own: ToOne, found: list[Assignment]) -> None:
         return
     rows = open_named(target, draft.context)
     # An attribute that is no linkage may have any value that its column takes.
-    is_linkage = any(one.key is not None for one in found)
+    is_linkage = any(assignment.key is not None for assignment in found)
     if not rows.criteria and not (is_linkage and (own.references or not own.is_enforced)):
         return
     draft.implied.append(Implied(tuple(found), rows, referenced_key(own, target).columns))
@@ -82,18 +82,18 @@ def _name(own: Relationship, resource: Resource) -> str:
 
 def _kept(draft: Draft) -> Iterator[Kept]:
     """Yield the columns that an update must not change, because other fields have them too."""
-    agreeing = [one for pair in draft.agreements for one in pair]
-    for one in draft.assignments:
-        sent = [one, *[other for other in agreeing if other.column == one.column]]
+    agreeing = [assignment for pair in draft.agreements for assignment in pair]
+    for assignment in draft.assignments:
+        sent = [assignment, *[other for other in agreeing if other.column == assignment.column]]
         key = next((each.key for each in sent if each.key is not None), None)
-        names = _relationships_with(draft, one.column, key)
+        names = _relationships_with(draft, assignment.column, key)
         # One column with an attribute and a relationship is one field with two names.
         if key is not None and key.is_composite:
-            names += _attributes_with(draft, one.column, {draft.places[each.slot] for each in sent})
-        if key is not None and draft.resource.id.key.columns == (one.column,):
+            names += _attributes_with(draft, assignment.column, {draft.places[each.slot] for each in sent})
+        if key is not None and draft.resource.id.key.columns == (assignment.column,):
             names.append("the id")
         if names:
-            yield Kept(one, tuple(names))
+            yield Kept(assignment, tuple(names))
 
 
 def _relationships_with(draft: Draft, column: str, key: Key | None) -> list[str]:

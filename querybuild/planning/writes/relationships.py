@@ -87,8 +87,10 @@ def _contradictions(draft: Draft) -> Iterator[RelationshipFault]:
         for other in draft.catalog.other_sides(resource, relationship):
             is_itself = _has_itself(linkage, draft)
             if other in seen - {name} and is_itself != _has_itself(sent[other], draft):
-                one, without = (name, other) if is_itself else (other, name)
-                detail = f"{quoted(one)} links this {resource.type} to itself, and {quoted(without)}, its other side, "
+                field, without = (name, other) if is_itself else (other, name)
+                detail = (
+                    f"{quoted(field)} links this {resource.type} to itself, and {quoted(without)}, its other side, "
+                )
                 yield RelationshipFault(f"{detail}does not.", pointer=linkage.pointer)
 
 
@@ -250,9 +252,9 @@ def _of_links(relationship: Relationship, draft: Draft) -> dict[str, Any]:
         return {}
     keys = {*link.source_columns, *link.target_columns}
     assigned = [
-        (one.attribute, Slot("context", one.index))
-        for one in draft.context.access.of_links(link).assigned
-        if one.attribute is not None and one.attribute.column_name not in keys
+        (assigned_field.attribute, Slot("context", assigned_field.index))
+        for assigned_field in draft.context.access.of_links(link).assigned
+        if assigned_field.attribute is not None and assigned_field.attribute.column_name not in keys
     ]
     return {"criteria": open_links(link, link.table, draft.context), "assigned": tuple(assigned)}
 

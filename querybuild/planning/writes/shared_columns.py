@@ -65,7 +65,7 @@ def split_shared(
         return list(assignments), []
     given = [assignment for assignment in assignments if not of_id or assignment.slot != id_slot]
     # A field with fewer columns comes first, so one with more columns still has a column to write.
-    given.sort(key=lambda one: 1 if one.key is None else len(one.key.columns))
+    given.sort(key=lambda assignment: 1 if assignment.key is None else len(assignment.key.columns))
     first: dict[str, Assignment] = {}
     kept: list[Assignment] = []
     agreements: list[Agreement] = []
@@ -103,25 +103,25 @@ def agree(agreement: Agreement, values: Sequence[Any]) -> bool:
     """Return whether two assignments have the same value. An id that is not known yet may be the same."""
     if any(isinstance(values[assignment.slot], Lid) for assignment in agreement):
         return True
-    column_type = next(one.key.types[one.part] for one in agreement if one.key is not None)
+    column_type = next(assignment.key.types[assignment.part] for assignment in agreement if assignment.key is not None)
     one, other = [part_of(assignment, values[assignment.slot], column_type) for assignment in agreement]
     return one == other
 
 
 def differing(sent: Sequence[Assignment | None], key: Key, value: Any, values: Sequence[Any]) -> Iterator[Assignment]:
     """Yield the assignments of the columns of a key that have other values than a value of the key has."""
-    for part, one in enumerate(sent):
-        if one is None:
+    for part, assignment in enumerate(sent):
+        if assignment is None:
             continue
-        is_composite = key.is_composite or (one.key is not None and one.key.is_composite)
+        is_composite = key.is_composite or (assignment.key is not None and assignment.key.is_composite)
         if not is_composite or key.referenced is not None:
-            is_same = values[one.slot] == value
+            is_same = values[assignment.slot] == value
         else:
             column_type = key.types[part]
-            fixed = Assignment(key.columns[part], one.slot, key=key, part=part)
-            is_same = part_of(one, values[one.slot], column_type) == part_of(fixed, value, column_type)
+            fixed = Assignment(key.columns[part], assignment.slot, key=key, part=part)
+            is_same = part_of(assignment, values[assignment.slot], column_type) == part_of(fixed, value, column_type)
         if not is_same:
-            yield one
+            yield assignment
 
 
 def disagreement(agreement: Agreement, pointers: Sequence[str], id_slot: int | None, path: str | None) -> BodyError:
@@ -130,7 +130,7 @@ def disagreement(agreement: Agreement, pointers: Sequence[str], id_slot: int | N
     first, second = [assignment.slot for assignment in agreement]
     if id_slot in (first, second) and path is None:
         detail = "It is part of the id, which no write changes: leave it out, or send the value it has."
-        is_linkage = all(one.key is not None for one in agreement)
+        is_linkage = all(assignment.key is not None for assignment in agreement)
         return (RelationshipFault if is_linkage else IdConflict)(detail, pointer=pointers[second])
     if pointers[second] == path:
         first, second = second, first

@@ -37,9 +37,9 @@ def rows_to_lock(write: PlannedWrite) -> Iterator[tuple[Rows, Key, Any, LockStre
         key = referring_key(link.relationship, link.relationship.foreign_columns, plan.resource)
         has_key = bool(key.columns)
         strength, related = LockStrength.NO_KEY_UPDATE if has_key else LockStrength.KEY_SHARE, without_rights(link.rows)
-        for one in write.values[link.slot] if has_key or link.mode != "remove" else ():
-            if not isinstance(one, Lid):
-                yield related, link.target.id.key, one, strength
+        for value in write.values[link.slot] if has_key or link.mode != "remove" else ():
+            if not isinstance(value, Lid):
+                yield related, link.target.id.key, value, strength
         if has_key and exists and link.mode == "replace":
             yield related, key, row_id, strength
 

@@ -115,4 +115,8 @@ def is_plain(write: WritePlan) -> bool:
         return False
     columns = {assignment.column for assignment in write.assignments}
     is_changed = write.kind == "delete" or bool(columns)
-    return is_changed and not columns & {*resource.id.key.columns} and all(one.key is None for one in write.assignments)
+    return (
+        is_changed
+        and not columns & {*resource.id.key.columns}
+        and all(assignment.key is None for assignment in write.assignments)
+    )

@@ -219,8 +219,8 @@ def _leaving(query: Any, link: LinkWrite, through: Link, binds: Binds) -> Any:
     named = binds.request(link.slot)
     leaves = is_any_key(of, target, named) if link.mode == "remove" else is_no_key(of, target, named)
     query = query.where(leaves)
-    for one in link.criteria:
-        query = query.where(criterion(one, binds))
+    for condition in link.criteria:
+        query = query.where(criterion(condition, binds))
     visible = link.visible
     if visible is None:
         return query
@@ -236,7 +236,9 @@ def _make_links(link: LinkWrite, through: Link) -> Statement:
     source, target = _source_of(link, through), _target_of(link, through)
     sources = key_parts(key_parameter(binds(ROW), source), source)
     values = [attribute.type.bind(binds(slot)) for attribute, slot in link.assigned]
-    query = into(links).columns(*source.columns, *target.columns, *[one.column_name for one, _ in link.assigned])
+    query = into(links).columns(
+        *source.columns, *target.columns, *[attribute.column_name for attribute, _ in link.assigned]
+    )
     query = query.select(*sources, *each_key_parts(binds.request(link.slot), target), *values)
     return Statement(query.get_sql() + " ON CONFLICT DO NOTHING", binds.slots)
 
@@ -248,8 +250,8 @@ def _find_missing(link: LinkWrite, through: Link) -> Statement:
     target = _target_of(link, through)
     query = PostgreSQLQuery.from_(links).select(shown_key(links.field, target))
     query = query.where(is_key(links.field, _source_of(link, through), binds(ROW)))
-    for one in link.criteria:
-        query = query.where(criterion(one, binds))
+    for condition in link.criteria:
+        query = query.where(criterion(condition, binds))
     there = query.get_sql()
     targets = sql_of(key_parameter(binds.request(link.slot), target, is_array=True))
     return Statement(f'SELECT 1 FROM unnest({targets}) "x" WHERE "x"<>ALL(ARRAY({there})) LIMIT 1', binds.slots)

@@ -366,12 +366,12 @@ def _lock_row(plan: WritePlan) -> Statement:
     precondition, whether the columns that must be kept have the values that are written, and the column of
     `_find_row`."""
     binds = Binds()
-    node = node_of(plan.rows, tuple(one.attribute for one in plan.precondition))
+    node = node_of(plan.rows, tuple(expected.attribute for expected in plan.precondition))
     shown = [*columns(node, plan.resource.table, binds), *_are_kept(plan, binds), *is_writable(plan.rows, binds)]
-    for one in plan.precondition:
-        if one.target is not None:
-            index = 1 + node.read.index(one.attribute)
-            shown[index] = of_visible(plan.resource.table, shown[index], one.target, binds)
+    for expected in plan.precondition:
+        if expected.target is not None:
+            index = 1 + node.read.index(expected.attribute)
+            shown[index] = of_visible(plan.resource.table, shown[index], expected.target, binds)
     query = PostgreSQLQuery.from_(table(plan.resource)).select(*shown).where(_is_row(plan, binds))
     return Statement(
         query.get_sql() + lock_clause(plan.lock_strength, plan.resource), binds.slots, decides_again(plan.rows)
@@ -380,9 +380,9 @@ def _lock_row(plan: WritePlan) -> Statement:
 
 def _are_kept(plan: WritePlan, binds: Binds) -> Iterator[Term]:
     """Yield `"members"."tenant_id" IS NOT DISTINCT FROM $2`"""
-    for one in plan.kept:
-        value = assigned(one.assignment, binds.request(one.assignment.slot))
-        column_term = columns_of(plan.resource.table)(one.assignment.column)
+    for kept in plan.kept:
+        value = assigned(kept.assignment, binds.request(kept.assignment.slot))
+        column_term = columns_of(plan.resource.table)(kept.assignment.column)
         yield Template("{} IS NOT DISTINCT FROM {}", column_term, value)
 
 
@@ -429,8 +429,8 @@ def _lock_equal(
     binds, found = Binds(), table(rows.resource)
     same = "{} IS NOT DISTINCT FROM {}" if has_equal_nulls else "{}={}"
     equal = [
-        Template(same, found.field(name), assigned(one, binds.request(one.slot)))
-        for name, one in zip(names, assignments, strict=True)
+        Template(same, found.field(name), assigned(assignment, binds.request(assignment.slot)))
+        for name, assignment in zip(names, assignments, strict=True)
     ]
     meant = one_of(rows, Template(" AND ".join(["{}"] * len(equal)), *equal), binds)
     query = PostgreSQLQuery.from_(found).select(shown_key(found.field, rows.resource.id.key)).where(meant)
@@ -442,7 +442,7 @@ def _lock_implied(implied: Implied) -> Statement:
 
 
 def _lock_met(conflict: RowConflict) -> Statement:
-    names, nulls = [one.column for one in conflict.key], conflict.has_equal_nulls
+    names, nulls = [assignment.column for assignment in conflict.key], conflict.has_equal_nulls
     return _lock_equal(conflict.rows, names, conflict.key, LockStrength.NO_KEY_UPDATE, has_equal_nulls=nulls)
 
 

@@ -29,7 +29,7 @@ def read(request: Request, name: str) -> str | None:
     found = _sent(request)
     if name not in found:
         return None
-    return "".join([found.get(one, "") for one in _names(name)])
+    return "".join([found.get(part_name, "") for part_name in _names(name)])
 
 
 def fits(value: str) -> bool:
@@ -42,7 +42,7 @@ def written(request: Request, name: str, value: str, *, max_seconds: int | None 
     needed any more. max_seconds: how long the browser keeps it; None for as long as it runs."""
     parts = [value[start : start + PART_BYTES] for start in range(0, len(value), PART_BYTES)]
     age = "" if max_seconds is None else f"; Max-Age={max_seconds}"
-    kept = [f"{one}={part}{_ATTRIBUTES}{age}" for one, part in zip(_names(name), parts, strict=False)]
+    kept = [f"{part_name}={part}{_ATTRIBUTES}{age}" for part_name, part in zip(_names(name), parts, strict=False)]
     return kept + _deleted(request, _names(name)[len(parts) :])
 
 
@@ -53,7 +53,7 @@ def deleted(request: Request, name: str) -> list[str]:
 
 def _deleted(request: Request, names: list[str]) -> list[str]:
     sent = _sent(request)
-    return [f"{one}={_ATTRIBUTES}; Max-Age=0" for one in names if one in sent]
+    return [f"{name}={_ATTRIBUTES}; Max-Age=0" for name in names if name in sent]
 
 
 def _names(name: str) -> list[str]:
@@ -64,8 +64,8 @@ def _sent(request: Request) -> dict[str, str]:
     """Return the cookies of a request. Of two with one name the first counts."""
     found: dict[str, str] = {}
     for header in request.headers.by_name.get("Cookie", ()):
-        for one in header.split(";"):
-            name, equals, value = one.strip().partition("=")
+        for pair in header.split(";"):
+            name, equals, value = pair.strip().partition("=")
             if equals:
                 found.setdefault(name, value)
     return found

@@ -107,7 +107,9 @@ class Sessions:
         which the issuer has sent the browser back. Raises SignInFailed, SignInRefused, AuthUnavailable."""
         attempts = self._attempts(request)
         state = answer.get("state", "").encode()
-        attempt = next((one for one in attempts if hmac.compare_digest(one.state.encode(), state)), None)
+        attempt = next(
+            (candidate for candidate in attempts if hmac.compare_digest(candidate.state.encode(), state)), None
+        )
         if attempt is None:
             if self.session_of(request) is not None:
                 # Somebody goes back to this address after the sign-in.
@@ -119,7 +121,7 @@ class Sessions:
             raise SignInRefused(f"The issuer did not sign you in: {reason}")
         session = await self.sign_in.session_of(attempt, answer.get("code", ""))
         self._keep(request, self._seal(session))
-        others = [one for one in attempts if one is not attempt]
+        others = [other for other in attempts if other is not attempt]
         request.answer_cookies = [*request.answer_cookies, *self._attempts_cookies(request, others)]
         return attempt.to
 
@@ -223,7 +225,7 @@ class Sessions:
             found = [] if content is None else msgspec.json.decode(content, type=list[Attempt])
         except msgspec.MsgspecError:
             return []
-        return [one for one in found if 0 <= time.time() - one.at < ATTEMPT_SECONDS]
+        return [attempt for attempt in found if 0 <= time.time() - attempt.at < ATTEMPT_SECONDS]
 
     def _attempts_cookies(self, request: Request, attempts: list[Attempt]) -> list[str]:
         """Return the headers Set-Cookie that keep the sign-ins under way, or delete them if there are none."""

@@ -220,17 +220,17 @@ class Objects(Answer[list[Done]]):
         self._encodings = [engine.encoders.of_objects(write.resource, has_versions=has_versions) for write in writes]
         self.begin()
         encodings = set(self._encodings)
-        is_returned = all(one.is_returned and not one.node.computed for one in encodings) and all(
+        is_returned = all(encoding.is_returned and not encoding.node.computed for encoding in encodings) and all(
             write.change.kind == "delete" or _is_returned(write) for write in writes
         )
         # A row that may not be read is not in the answer.
-        self._has_hidden = any(hides(one.node.resource, context) for one in encodings)
+        self._has_hidden = any(hides(encoding.node.resource, context) for encoding in encodings)
         self.is_returned_whole = is_returned and not self._has_hidden and engine.has_room_for_rows
 
     def shown(self, index: int) -> Node | None:
-        one = self._encodings[index]
-        is_shown = one.is_returned and not self._has_hidden and _is_returned(self.writes[index])
-        return one.node if is_shown else None
+        encoding = self._encodings[index]
+        is_shown = encoding.is_returned and not self._has_hidden and _is_returned(self.writes[index])
+        return encoding.node if is_shown else None
 
     def begin(self) -> None:
         self.result = []
@@ -238,7 +238,7 @@ class Objects(Answer[list[Done]]):
 
     async def add(self, indexes: range, outcomes: Sequence[WrittenRow], connection: PostgresConnection | None) -> None:
         encoded: list[Done] = []
-        for encoding, group in groupby(zip(indexes, outcomes, strict=True), key=lambda one: self._encodings[one[0]]):
+        for encoding, group in groupby(zip(indexes, outcomes, strict=True), key=lambda pair: self._encodings[pair[0]]):
             shown = {index: outcome if self._has_row(index) else None for index, outcome in group}
             try:
                 rows = await self._rows(encoding.node.resource, list(shown.values()), connection)
@@ -252,7 +252,7 @@ class Objects(Answer[list[Done]]):
                 found = self._with_unreadable(found, outcomes[begin:], indexes[begin:])
             encoded += zip(found, encoding.versions(rows), strict=True)
         self.result += encoded
-        self._left_bytes -= sum([len(one) for one, _ in encoded if one is not None])
+        self._left_bytes -= sum([len(text) for text, _ in encoded if text is not None])
         if connection is not None and self._left_bytes < 0:
             raise answer_too_large(self._engine.settings.max_answer_bytes)
 
@@ -298,13 +298,13 @@ class Objects(Answer[list[Done]]):
     async def _rows(
         self, resource: Resource, shown: Sequence[WrittenRow | None], connection: PostgresConnection | None
     ) -> list[Row | None]:
-        unread = [one.id for one in shown if one is not None and one.row is None]
+        unread = [written_row.id for written_row in shown if written_row is not None and written_row.row is None]
         if not unread:
-            return [None if one is None else one.row for one in shown]
+            return [None if written_row is None else written_row.row for written_row in shown]
         assert connection is not None
         await _run_deferred(connection, resource)
         read = await read_rows(connection, resource, unread, self._engine, self._context)
-        return [None if one is None else read.get(one.id, one.row) for one in shown]
+        return [None if written_row is None else read.get(written_row.id, written_row.row) for written_row in shown]
 
     def refused(self, error: Raised, indexes: range) -> None:
         pointer = self.operations[indexes.start].pointer if len(indexes) == 1 else POINTER
@@ -313,6 +313,6 @@ class Objects(Answer[list[Done]]):
 
 def set_pointer(error: Raised, pointer: str) -> None:
     """Set the pointer of errors that do not point into the operations. Errors of custom code may have no pointer."""
-    for one in error.errors if isinstance(error, Several) else (error,):
-        if not (getattr(one, "pointer", None) or "").startswith(POINTER):
-            vars(one)["pointer"] = pointer
+    for cause in error.errors if isinstance(error, Several) else (error,):
+        if not (getattr(cause, "pointer", None) or "").startswith(POINTER):
+            vars(cause)["pointer"] = pointer

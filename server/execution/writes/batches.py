@@ -143,8 +143,8 @@ def _refers_ahead(planned: Sequence[PlannedWrite]) -> bool:
     if all(write.plan.id_slot is None for write in planned):
         return False
     keys: set[Any] = set()
-    for one in planned:
-        plan, values = one.plan, one.values
+    for planned_write in planned:
+        plan, values = planned_write.plan, planned_write.values
         if plan.id_slot is not None and values[plan.id_slot] in keys:
             return True
         sent = [values[each.slot] for each in plan.assignments if each.key is not None and each.slot != plan.id_slot]
@@ -195,10 +195,12 @@ def _creates(
     makes."""
     creates, values = list[Create](), list[Any]()
     creates_at: dict[Lid, int] = {}
-    for index, (write, one, node) in enumerate(zip(writes, planned, shown, strict=True)):
-        sent = [(assignment.slot, one.values[assignment.slot]) for assignment in one.plan.assignments]
+    for index, (write, planned_write, node) in enumerate(zip(writes, planned, shown, strict=True)):
+        sent = [
+            (assignment.slot, planned_write.values[assignment.slot]) for assignment in planned_write.plan.assignments
+        ]
         ids = tuple([(slot, creates_at[value]) for slot, value in sent if isinstance(value, Lid)])
-        creates.append(Create(one.plan, node, ids))
+        creates.append(Create(planned_write.plan, node, ids))
         values += [value for _, value in sent if not isinstance(value, Lid)]
         if write.change.lid is not None:
             creates_at[Lid(write.resource.type, write.change.lid)] = index

@@ -47,7 +47,7 @@ class Import:
         count = await self._writer.transact(self._run)
         written = [] if self._transaction is None else self._transaction.written
         if self._writer.on_commit is not None:
-            self._writer.on_commit([one.id for _, batch in written for one in batch])
+            self._writer.on_commit([row.id for _, batch in written for row in batch])
         if not self._writer.is_tried:
             await run_after_commit(written)
         return count
@@ -96,7 +96,7 @@ class Import:
                     writes.append(self._engine.writes.prepare(self._resource, change, self._context, errors))
                 except ApiError as error:
                     errors.append(error)
-            faults += [at(one, number, suffix=batch.suffix) for one in errors]
+            faults += [at(fault, number, suffix=batch.suffix) for fault in errors]
             if len(faults) >= MAX_FAULTS:
                 break
         return writes

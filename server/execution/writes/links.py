@@ -118,8 +118,8 @@ async def _unlink_each(task: LinkTask, detach: Statement, leaving: Statement) ->
         if not rows:
             return
         for row in rows:
-            one = task.naming([row[0]])
-            await task.connection.execute(detach.sql, *one.values_of(detach))
+            link_task = task.naming([row[0]])
+            await task.connection.execute(detach.sql, *link_task.values_of(detach))
     check = task.statements.is_detached
     if check is not None and await _is_there(task, check):
         raise not_written(task.write, slot_pointer(task.write, task.link.slot))
@@ -131,7 +131,7 @@ async def _write_keys(task: LinkTask, wanted: list[Any], rows: Sequence[Row]) ->
     named = frozenset(wanted)
     leaving = [row[0] for row in rows if _leaves(link, row, task.row_id, named)]
     linked = {row[0] for row in rows if row[1] == task.row_id}
-    joining = [one for one in wanted if one not in linked] if link.mode != "remove" else []
+    joining = [key for key in wanted if key not in linked] if link.mode != "remove" else []
     if link.rows.rights:
         _check_rights(write, link, rows, frozenset(leaving + joining), task.principal)
     if leaving and not link.is_detachable:
@@ -150,8 +150,8 @@ async def _write_keys(task: LinkTask, wanted: list[Any], rows: Sequence[Row]) ->
         )
         for step in steps[:-1]
     ]
-    for one in steps[-1:]:
-        await _change_links(one.task, one.statement, None, len(one.ids), one.leaving)
+    for change in steps[-1:]:
+        await _change_links(change.task, change.statement, None, len(change.ids), change.leaving)
     if any(statement.count != expected for statement, expected in sent):
         raise not_written(write, slot_pointer(write, link.slot))
     await _check_left(task, named)

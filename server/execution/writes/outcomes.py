@@ -135,16 +135,16 @@ def check_precondition(write: PlannedWrite, sent: Arguments, row: Row) -> Change
     """Compare the values that the row must have with those of the locked row, and the columns that must be kept. sent:
     with the write's values."""
     plan = write.plan
-    node = node_of(plan.rows, tuple(one.attribute for one in plan.precondition))
+    node = node_of(plan.rows, tuple(expected.attribute for expected in plan.precondition))
     values = shown_values(node, row) if plan.precondition else ()
-    for one, value in zip(plan.precondition, values, strict=True):
-        if one.is_version and value not in sent.value_of(one.slot):
-            return ChangedRow([precondition_failed(write, one.slot.index)])
+    for expected, value in zip(plan.precondition, values, strict=True):
+        if expected.is_version and value not in sent.value_of(expected.slot):
+            return ChangedRow([precondition_failed(write, expected.slot.index)])
     errors: list[ApiError] = [
-        _read_only(one, write)
-        for one, value in zip(plan.precondition, values, strict=True)
-        if not one.is_version
-        and (value if one.relationship is None or value is None else str(value)) != sent.value_of(one.slot)
+        _read_only(expected, write)
+        for expected, value in zip(plan.precondition, values, strict=True)
+        if not expected.is_version
+        and (value if expected.relationship is None or value is None else str(value)) != sent.value_of(expected.slot)
     ]
     for kept, is_same in zip(write.plan.kept, row[node.width :], strict=False):
         if not is_same:

@@ -84,6 +84,6 @@ def _checked(planned: Sequence[PlannedWrite], outcomes: Sequence[WrittenRow]) ->
         for link, ids in outcome.related:
             assert link.checked is not None
             pointer, known = slot_pointer(write, link.slot), found.setdefault(link.checked, {})
-            for one in ids:
-                known[one] = RuleFault(pointer, f"You may not update {link.target.type} {one} with these values.")
+            for row_id in ids:
+                known[row_id] = RuleFault(pointer, f"You may not update {link.target.type} {row_id} with these values.")
     return found

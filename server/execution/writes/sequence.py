@@ -66,7 +66,10 @@ async def run_sequence(
 def implied_id(target: TargetStatement, values: Values) -> str | None:
     """Return the id of the row that a key refers to, from the values of its columns. Return None if one is null."""
     types = target.resource.id.key.types
-    texts = [part_of(one, values[one.slot], part) for one, part in zip(target.parts, types, strict=False)]
+    texts = [
+        part_of(assignment, values[assignment.slot], part)
+        for assignment, part in zip(target.parts, types, strict=False)
+    ]
     return None if None in texts else ",".join([str(text) for text in texts])
 
 

@@ -171,9 +171,9 @@ class Transaction:
         self.planned += planned
         outcomes = await self._write(planned, shown, is_checked=after is None)
         done = [Written(write.change, outcome.id) for write, outcome in zip(writes, outcomes, strict=True)]
-        for one in done:
-            if one.change.kind == "create" and one.change.lid is not None:
-                self._ids[Lid(first.resource.type, one.change.lid)] = one.id
+        for row in done:
+            if row.change.kind == "create" and row.change.lid is not None:
+                self._ids[Lid(first.resource.type, row.change.lid)] = row.id
         self.written.append((first.resource, done))
         if after is not None:
             await self._run_custom(after, done)
@@ -193,7 +193,7 @@ class Transaction:
             ids = await rows.lock()
             changes = [msgspec.structs.replace(change, id=str(row_id)) for row_id in ids]
             if changes:
-                await self._run_batch([PreparedWrite(resource, one, None) for one in changes], None)
+                await self._run_batch([PreparedWrite(resource, each, None) for each in changes], None)
             return len(ids)
         if not ids:
             return 0
@@ -287,10 +287,10 @@ class Transaction:
         changes = await self._run_custom(before, copy.deepcopy(sent))
         if changes is None:
             changes = sent
-        if [(change.kind, change.lid) for change in changes] != [(one.kind, one.lid) for one in sent]:
+        if [(change.kind, change.lid) for change in changes] != [(change.kind, change.lid) for change in sent]:
             raise ValueError(f"custom code was given {len(sent)} changes, and gives others or another number of them")
         # Custom code may have made a new change, and must not lose what the client demands.
-        return [msgspec.structs.replace(one, match=asked.match) for one, asked in zip(changes, sent, strict=True)]
+        return [msgspec.structs.replace(change, match=asked.match) for change, asked in zip(changes, sent, strict=True)]
 
     async def _run_custom(self, hook: Callable[[Writing, list[Item]], Awaitable[Result]], items: list[Item]) -> Result:
         """Run custom code in a savepoint. The savepoint cannot be released if the code has ended the transaction, or
@@ -457,10 +457,10 @@ def check_agreements(write: PlannedWrite) -> None:
     RelationshipFault."""
     pointers = [slot_pointer(write, slot) for slot in range(len(write.values))] if write.agreements else []
     plan, errors = write.plan, Errors()
-    for one in write.agreements:
-        if not agree(one, write.values):
+    for agreement in write.agreements:
+        if not agree(agreement, write.values):
             path = write.pointer if plan.kind == "create" else None
-            errors.append(disagreement(one, pointers, plan.id_slot, path))
+            errors.append(disagreement(agreement, pointers, plan.id_slot, path))
     raise_all(errors)
 
 
@@ -469,5 +469,5 @@ def _match_of_row(match: Match | None, id_text: str) -> Match | None:
     if match is None or match.versions is None:
         return match
     prefix = version_of_related(id_text, "")
-    versions = [one.removeprefix(prefix) for one in match.versions if one.startswith(prefix)]
+    versions = [version.removeprefix(prefix) for version in match.versions if version.startswith(prefix)]
     return msgspec.structs.replace(match, versions=frozenset(versions))

@@ -295,7 +295,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         batches = last.written if last is not None else []
         try:
             if self.on_commit is not None:
-                self.on_commit([one.id for _, batch in batches for one in batch])
+                self.on_commit([written.id for _, batch in batches for written in batch])
         finally:
             if not self.is_tried:
                 await run_after_commit(batches)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from server.handlers.base import Handler
 
 UNAUTHENTICATED = ERRORS[Unauthenticated].code
-OF_SIGN_IN = {ERRORS[one].code for one in (SignInFailed, SignInRefused)}
+OF_SIGN_IN = {ERRORS[error].code for error in (SignInFailed, SignInRefused)}
 
 NO_PAGES = "/-/"
 """Below this path programs ask, but for the pages themselves."""
@@ -90,12 +90,12 @@ def wants_page(handler: Handler) -> bool:
 def error_page(handler: Handler, made: ErrorAnswer) -> bytes:
     """Return the page of an error, and set its headers."""
     errors = [
-        {**one, "source": ": ".join([f"{key} {value}" for key, value in one.get("source", {}).items()])}
-        for one in json.loads(made.body)["errors"]
+        {**load, "source": ": ".join([f"{key} {value}" for key, value in load.get("source", {}).items()])}
+        for load in json.loads(made.body)["errors"]
     ]
     tell_of_page(handler)
     engine = handler.engine
-    codes = {one["code"] for one in errors}
+    codes = {error["code"] for error in errors}
     title = errors[0]["title"] if len(errors) == 1 else HTTPStatus(made.status).phrase
     frame = make_frame(engine, handler.request, handler.sender.principal, title)
     asks_to_sign_in = bool(frame.sign_in_url) and codes == {UNAUTHENTICATED}

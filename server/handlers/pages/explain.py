@@ -51,11 +51,11 @@ class ExplainHandler(ReadingHandler):
             make_frame(self.engine, self.request, self.context.principal, "SQL of a read", (Crumb("SQL"),)),
             url=url,
             plan="\n".join(plan_lines(requested.prepared.plan)),
-            statements=[_shown(one) for one in statements],
+            statements=[_shown(statement) for statement in statements],
         )
         finish_page(self, page, is_kept=False)
 
 
-def _shown(one: ExplainedStatement) -> Statement:
-    sql, parameters = sql_lines(one.sql), parameter_lines(one.values)
-    return Statement(one.name, "\n".join(sql), "\n".join(parameters), "\n".join(one.plan))
+def _shown(statement: ExplainedStatement) -> Statement:
+    sql, parameters = sql_lines(statement.sql), parameter_lines(statement.values)
+    return Statement(statement.name, "\n".join(sql), "\n".join(parameters), "\n".join(statement.plan))

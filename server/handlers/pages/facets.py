@@ -70,7 +70,7 @@ class FacetsHandler(ReadingHandler):
         path_id = None if relationship is None else self.path_id(self.resource)
         path = self.engine.base_url + quote(self.route.path.removeprefix(_PREFIX), safe="/%")
         query = ListQuery(path, ListQuery(path, split_pairs(self.request.query, [])).filters)
-        facets = [await self._facet(one, query, shape, path_id) for one in facets_of(rows)]
+        facets = [await self._facet(attribute, query, shape, path_id) for attribute in facets_of(rows)]
         name = title_of(rows) if relationship is None else relationship.name
         title = f"Values of {name.lower()}"
         crumbs = (Crumb(name, query.url()), Crumb("Values"))
@@ -82,8 +82,8 @@ class FacetsHandler(ReadingHandler):
         )
         finish_page(self, page)
 
-    async def _facet(self, one: Attribute, query: ListQuery, shape: ReadShape, path_id: Any) -> Facet:
-        groups: Pairs = (("groupBy", one.name), ("aggregateAs[count]", "count()"), ("sort", "-count"))
+    async def _facet(self, attribute: Attribute, query: ListQuery, shape: ReadShape, path_id: Any) -> Facet:
+        groups: Pairs = (("groupBy", attribute.name), ("aggregateAs[count]", "count()"), ("sort", "-count"))
         asked = (*query.pairs, *groups, ("page[size]", str(VALUES)), ("page[total]", "none"))
         text = "&".join([f"{quote_segment(name)}={quote_segment(value)}" for name, value in asked])
         prepared = self.engine.reads.prepare(shape, text, self.context)
@@ -94,13 +94,15 @@ class FacetsHandler(ReadingHandler):
             result = await self.cancel_scope.run(work)
         except (StatementTimeout, TooExpensive) as error:
             release_frames(error)
-            return Facet(one.name, None, query.url(*groups))
+            return Facet(attribute.name, None, query.url(*groups))
         found = values_of(prepared.plan.node)(result.rows[0])
-        return Facet(one.name, [_value(one, value, count, query) for value, count in found], query.url(*groups))
+        return Facet(
+            attribute.name, [_value(attribute, value, count, query) for value, count in found], query.url(*groups)
+        )
 
 
-def _value(one: Attribute, value: Any, count: int, query: ListQuery) -> Value:
+def _value(attribute: Attribute, value: Any, count: int, query: ListQuery) -> Value:
     if value is None:
-        return Value("null", count, query.with_filter((one.name, "is_"), "null"))
+        return Value("null", count, query.with_filter((attribute.name, "is_"), "null"))
     text = typed_text(value)
-    return Value(text or "empty", count, query.with_filter((one.name, "eq"), text))
+    return Value(text or "empty", count, query.with_filter((attribute.name, "eq"), text))

@@ -69,6 +69,6 @@ class PagesGoHandler(Handler):
             return listed.with_filter(keys, value)
         if self.get_query_argument("choose", ""):
             columns, include = self.get_query_arguments("column"), self.get_query_arguments("include")
-            fields = ",".join([*columns, *[one for one in include if one not in columns]])
+            fields = ",".join([*columns, *[path for path in include if path not in columns]])
             return listed.url((f"fields[{target.type}]", fields), ("include", ",".join(include)))
         return listed.url(("searchText", self.get_query_argument("search", "")))

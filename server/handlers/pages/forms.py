@@ -54,7 +54,7 @@ class ResourceForm(FormHandler):
         """Return the fields as the form has sent them."""
         fields, links = self.fields()
         sent = self._sent
-        return [forms.with_sent(one, sent) for one in fields], [forms.link_with_sent(one, sent) for one in links]
+        return [forms.with_sent(field, sent) for field in fields], [forms.link_with_sent(link, sent) for link in links]
 
     async def submit(self) -> None:
         """Write what was sent. If it is refused, send the form again, with everything that was typed."""
@@ -78,16 +78,16 @@ class ResourceForm(FormHandler):
     async def _show_again(self, error: ApiError) -> None:
         refused, status = self.refusal(error)
         fields, links = self.sent_fields()
-        by_name: dict[str, FormField | LinkField] = {one.name: one for one in fields}
-        by_name |= {one.name: one for one in links}
+        by_name: dict[str, FormField | LinkField] = {editable.name: editable for editable in fields}
+        by_name |= {link.name: link for link in links}
         others = []
-        for one in refused:
-            names = tokens(one.get("source", {}).get("pointer", ""))
+        for error_object in refused:
+            names = tokens(error_object.get("source", {}).get("pointer", ""))
             field = by_name.get(names[2]) if len(names) > 2 else None
             if field is None:
-                others.append(one["detail"])
+                others.append(error_object["detail"])
             else:
-                field.errors.append(one["detail"])
+                field.errors.append(error_object["detail"])
         version = None
         if isinstance(error, PreconditionFailed):
             fields, version = await self._with_current(fields)
@@ -128,7 +128,7 @@ class ResourceForm(FormHandler):
             fields=fields,
             links=links,
             errors=errors,
-            has_errors=bool(errors) or any(one.errors for one in fields) or any(one.errors for one in links),
+            has_errors=bool(errors) or any(field.errors for field in fields) or any(link.errors for link in links),
             prefix=forms,
             is_lost=status == 412,
             back=self.list_path() if self.on_create else self.own_path(),
@@ -220,9 +220,9 @@ class EditFormHandler(ResourceForm):
         prepared, found, row = await self.read_row()
         values = _values(prepared, row)
         fields, links = self.fields()
-        shown = [forms.with_text(one, values[one.name]) if one.name in values else one for one in fields]
+        shown = [forms.with_text(field, values[field.name]) if field.name in values else field for field in fields]
         view = prepared.ready.encoders.view
-        related = {one.name: one.links for one in view.related(found.rows)}
+        related = {shown_links.name: shown_links.links for shown_links in view.related(found.rows)}
         for link in links:
             ids = view.ids_of(found.rows, link.name)
             link.id = link.shown = ids[0] if ids else ""
@@ -254,7 +254,7 @@ class EditFormHandler(ResourceForm):
         """Check that a resource without versions is as it was shown. Raises PreconditionFailed."""
         prepared, _, row = await self.read_row()
         fields, _ = self.sent_fields()
-        if any(one.now is not None for one in forms.changed_meanwhile(fields, _values(prepared, row))):
+        if any(field.now is not None for field in forms.changed_meanwhile(fields, _values(prepared, row))):
             raise PreconditionFailed("It has changed since it was shown.", header="If-Match")
 
     def _reply_updated(self, *_: object) -> Reply:
@@ -284,6 +284,8 @@ def _values(prepared: PreparedRead, row: Row) -> dict[str, Any]:
     node = prepared.plan.node
     positions = value_positions(node)
     return {
-        one.name: row[positions[one]] if one.type.shown is None else one.type.shown(row[positions[one]])
-        for one in node.attributes
+        attribute.name: row[positions[attribute]]
+        if attribute.type.shown is None
+        else attribute.type.shown(row[positions[attribute]])
+        for attribute in node.attributes
     }

@@ -45,7 +45,7 @@ class ImportFormHandler(FormHandler):
             )
         except ApiError as error:
             refused, status = self.refusal(error)
-            self._show([one["detail"] for one in refused], status)
+            self._show([error_object["detail"] for error_object in refused], status)
 
     @property
     def _text(self) -> str:
@@ -69,9 +69,9 @@ class ImportFormHandler(FormHandler):
     def _show(self, errors: Sequence[str] = (), status: int = 200, *, is_right: bool = False) -> None:
         read_only = self.context.access.read_only_of(self.resource.type)
         names = [
-            one.name
-            for one in self.resource.attributes
-            if one.is_writable(on_create=True) and one.name not in read_only
+            attribute.name
+            for attribute in self.resource.attributes
+            if attribute.is_writable(on_create=True) and attribute.name not in read_only
         ]
         may_update = refused_action(self.resource, "update", self.context) is None
         title = f"Import {self.resource.type}"

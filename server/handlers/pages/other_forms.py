@@ -62,7 +62,7 @@ class DeleteFormHandler(FormHandler):
             refused, status = self.refusal(error)
             lost = "It has changed since this page was shown. Look at it before you delete it."
             is_lost = isinstance(error, PreconditionFailed)
-            await self._ask([lost] if is_lost else [one["detail"] for one in refused], status)
+            await self._ask([lost] if is_lost else [error_object["detail"] for error_object in refused], status)
 
     def _parse(self, _: list[ApiError]) -> Change:
         assert self.route is not None
@@ -90,7 +90,7 @@ class LinksFormHandler(FormHandler):
     async def _show(self, words: str, matches: list[Match], errors: Sequence[str] = (), status: int = 200) -> None:
         prepared, found, row = await self.read_row()
         view, name = prepared.ready.encoders.view, self.relationship.name
-        related = {one.name: one for one in view.related(found.rows)}[name]
+        related = {shown.name: shown for shown in view.related(found.rows)}[name]
         ids = view.ids_of(found.rows, name)
         methods = self.catalog.linkage_methods(self.resource, self.relationship)
         page = render(
@@ -119,7 +119,7 @@ class LinksFormHandler(FormHandler):
             await self.answer_write(parse, plan, self._write_link, lambda *_: self.go(self._own_form()))
         except ApiError as error:
             refused, status = self.refusal(error)
-            await self._show("", [], [one["detail"] for one in refused], status)
+            await self._show("", [], [error_object["detail"] for error_object in refused], status)
 
     def _own_form(self) -> str:
         assert self.route is not None

@@ -90,9 +90,10 @@ def list_page(
         body = view.table(result.rows)
         is_sorted = plan.rows.nearest is None
         columns = [
-            _head(query, one.name, one.sort if is_sorted else "", is_number=one.is_number) for one in view.columns
+            _head(query, column.name, column.sort if is_sorted else "", is_number=column.is_number)
+            for column in view.columns
         ]
-    shown = frozenset([one.name for one in view.columns])
+    shown = frozenset([column.name for column in view.columns])
     at = with_query(asked.route.path, asked.request.query)
     is_import = asked.route.shape is Shape.COLLECTION and _may(asked, resource, "create")
     tools = tools_of(resource, asked.catalog, query, asked.base_url, shown, at)
@@ -120,7 +121,7 @@ def list_page(
             for size in SIZES
             if size <= asked.engine.limits.max_page_size
         ],
-        hidden_columns=0 if is_grouped else len([one for one in tools.columns if not one.is_on]),
+        hidden_columns=0 if is_grouped else len([choice for choice in tools.columns if not choice.is_on]),
         learn=_learn(asked, query),
     )
 
@@ -269,11 +270,11 @@ def _urls_of_related(asked: Asked, path: str) -> tuple[dict[str, str], dict[str,
     """Return the URLs of the forms for the links of each to-many, and of those for new resources in it. path: of the
     resource."""
     links, new = {}, {}
-    for one in asked.resource.relationships if _may(asked, asked.resource, "update") else ():
-        target = asked.catalog.target(one)
-        if one.is_to_many and "read" in one.methods and {"add", "remove"} & one.methods:
-            links[one.name] = _form_url(asked, "links", f"{path}/{quote_segment(one.name)}")
-        if one.is_to_many and "add" in one.methods and _may(asked, target, "create"):
-            owner = quote_segment(f"{path}/{quote_segment(one.name)}")
-            new[one.name] = with_query(_form_url(asked, "new", target.path), f"owner={owner}")
+    for relationship in asked.resource.relationships if _may(asked, asked.resource, "update") else ():
+        target = asked.catalog.target(relationship)
+        if relationship.is_to_many and "read" in relationship.methods and {"add", "remove"} & relationship.methods:
+            links[relationship.name] = _form_url(asked, "links", f"{path}/{quote_segment(relationship.name)}")
+        if relationship.is_to_many and "add" in relationship.methods and _may(asked, target, "create"):
+            owner = quote_segment(f"{path}/{quote_segment(relationship.name)}")
+            new[relationship.name] = with_query(_form_url(asked, "new", target.path), f"owner={owner}")
     return links, new

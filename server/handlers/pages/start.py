@@ -44,29 +44,33 @@ async def start_page(handler: Handler) -> bytes:
     """Return the start page, with what the principal may list."""
     engine, catalog = handler.engine, handler.catalog
     base, context = engine.base_url, handler.context
-    listed = [one for one in catalog if "list" in one.methods and refused_action(one, "read", context) is None]
-    types = {one.type for one in listed}
+    listed = [
+        resource
+        for resource in catalog
+        if "list" in resource.methods and refused_action(resource, "read", context) is None
+    ]
+    types = {resource.type for resource in listed}
     estimates = await _estimates(handler, listed)
     find = handler.get_query_argument(FIND, "").strip().lower()
     collections = [
         Collection(
-            title_of(one),
-            base + one.path,
-            one.description,
-            estimates.get(one.type),
-            _links(one, catalog.by_type, types, base),
+            title_of(resource),
+            base + resource.path,
+            resource.description,
+            estimates.get(resource.type),
+            _links(resource, catalog.by_type, types, base),
         )
-        for one in listed
-        if find in f"{title_of(one)} {one.description}".lower()
+        for resource in listed
+        if find in f"{title_of(resource)} {resource.description}".lower()
     ]
-    functions = [Link(base + one.route_path, one.route_path[1:]) for one in _functions(handler)]
+    functions = [Link(base + function.route_path, function.route_path[1:]) for function in _functions(handler)]
     edges = {
-        (one.type, relation.target)
-        for one in listed
-        for relation in one.relationships
-        if relation.target in types and relation.target != one.type
+        (resource.type, relation.target)
+        for resource in listed
+        for relation in resource.relationships
+        if relation.target in types and relation.target != resource.type
     }
-    nodes = {one.type: (title_of(one), base + one.path) for one in listed}
+    nodes = {resource.type: (title_of(resource), base + resource.path) for resource in listed}
     return render(
         "start.html",
         make_frame(engine, handler.request, context.principal, "Collections", json_url=f"{base}/?answerAs=json"),
@@ -81,14 +85,16 @@ async def start_page(handler: Handler) -> bytes:
 def _functions(handler: Handler) -> Iterator[Function]:
     """Yield the functions that a GET of the principal may call."""
     is_authenticated, principal = handler.engine.has_authentication, handler.context.principal
-    for one in handler.catalog.functions:
-        audiences = one.audiences(is_authenticated=is_authenticated)
-        if one.method == "GET" and any(has_principal(each, principal) for each in audiences):
-            yield one
+    for function in handler.catalog.functions:
+        audiences = function.audiences(is_authenticated=is_authenticated)
+        if function.method == "GET" and any(has_principal(each, principal) for each in audiences):
+            yield function
 
 
 def _links(resource: Resource, by_type: Mapping[str, Resource], types: set[str], base: str) -> list[Link]:
-    targets = dict.fromkeys([one.target for one in resource.relationships if one.target in types])
+    targets = dict.fromkeys(
+        [relationship.target for relationship in resource.relationships if relationship.target in types]
+    )
     return [Link(base + by_type[name].path, title_of(by_type[name])) for name in targets if name != resource.type]
 
 
@@ -99,10 +105,13 @@ async def _estimates(handler: Handler, listed: list[Resource]) -> dict[str, int]
         return {}
 
     async def read(connection: Any) -> list[Any]:
-        return list(await connection.fetch(_ESTIMATES, [one.table for one in listed]))
+        return list(await connection.fetch(_ESTIMATES, [resource.table for resource in listed]))
 
     found = await handler.cancel_scope.run(handler.database.read(read, is_snapshot=False))
     exact = {(row[0], row[1]): int(row[2]) for row in found}
     visible = {row[1]: int(row[2]) for row in found if row[3]}
-    known = {one.type: exact.get((one.schema, one.table)) if one.schema else visible.get(one.table) for one in listed}
+    known = {
+        resource.type: exact.get((resource.schema, resource.table)) if resource.schema else visible.get(resource.table)
+        for resource in listed
+    }
     return {name: count for name, count in known.items() if count is not None}

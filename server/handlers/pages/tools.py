@@ -76,20 +76,20 @@ def tools_of(
     """Return the tools of the list of a resource. shown: the fields that the table has."""
     fields, operators = filter_options(resource, catalog)
     included = (query.value("include") or "").split(",")
-    columns = [one.name for one in resource.readable_attributes]
-    columns += [one.name for one in resource.relationships if not one.is_to_many]
+    columns = [attribute.name for attribute in resource.readable_attributes]
+    columns += [relationship.name for relationship in resource.relationships if not relationship.is_to_many]
     return Tools(
         go=f"{base_url}/-/pages/go",
         at=at,
-        is_searchable=any(one.searchable and one.is_filterable for one in resource.attributes),
+        is_searchable=any(attribute.searchable and attribute.is_filterable for attribute in resource.attributes),
         search=query.value("searchText") or "",
         fields=fields,
         operators=operators,
         columns=[Choice(name, name in shown) for name in columns],
         includes=[
-            Choice(one.name, one.name in included)
-            for one in resource.relationships
-            if one.includable and one.is_to_many
+            Choice(relationship.name, relationship.name in included)
+            for relationship in resource.relationships
+            if relationship.includable and relationship.is_to_many
         ],
         csv=query.as_form("csv"),
         ndjson=query.as_form("ndjson"),
@@ -122,28 +122,30 @@ def filter_groups(resource: Resource, catalog: Catalog) -> list[FieldGroup]:
     """Return the fields that filters of a resource may name: its own, then those behind one relationship."""
     own = [_field(catalog.id_of(resource), "id"), *_fields(resource, "")]
     counts = [
-        FilterField(f"{one.name}.count", f"number of {one.name}", " ".join(_NUMBERS), type="number")
-        for one in resource.relationships
-        if one.is_to_many and one.filterable
+        FilterField(f"{relationship.name}.count", f"number of {relationship.name}", " ".join(_NUMBERS), type="number")
+        for relationship in resource.relationships
+        if relationship.is_to_many and relationship.filterable
     ]
     groups = [FieldGroup(resource.type, own + counts)]
     room = MAX_FIELDS - len(own)
-    for one in resource.relationships:
-        if one.filterable:
-            fields = _fields(catalog.target(one), f"{one.name}.")
+    for relationship in resource.relationships:
+        if relationship.filterable:
+            fields = _fields(catalog.target(relationship), f"{relationship.name}.")
             room -= len(fields)
             if fields and room >= 0:
-                groups.append(FieldGroup(one.name, fields))
+                groups.append(FieldGroup(relationship.name, fields))
     return groups
 
 
 def _fields(resource: Resource, prefix: str) -> list[FilterField]:
-    return [_field(one, prefix + one.name) for one in resource.attributes if one.is_filterable]
+    return [_field(attribute, prefix + attribute.name) for attribute in resource.attributes if attribute.is_filterable]
 
 
 def _field(attribute: Attribute, name: str) -> FilterField:
     known = operator_names(attribute)
-    ordered = [one for one in _FIRST if one in known] + [one for one in known if one not in _FIRST]
+    ordered = [operator for operator in _FIRST if operator in known] + [
+        operator for operator in known if operator not in _FIRST
+    ]
     choices = attribute.type.choices or (("true", "false") if attribute.type.family == "bool" else ())
     kind = attribute.type.family if attribute.type.family in ("number", "date") else "text"
     return FilterField(name, name, " ".join(ordered), "\n".join(choices), kind)
@@ -152,10 +154,10 @@ def _field(attribute: Attribute, name: str) -> FilterField:
 def facets_of(resource: Resource) -> list[Attribute]:
     """Return the attributes of which the page of a list offers the values."""
     return [
-        one
-        for one in resource.attributes
-        if one.is_filterable
-        and one.is_sortable
-        and (one.facet or one.type.choices or one.type.family == "bool")
-        and one.type.element is None
+        attribute
+        for attribute in resource.attributes
+        if attribute.is_filterable
+        and attribute.is_sortable
+        and (attribute.facet or attribute.type.choices or attribute.type.family == "bool")
+        and attribute.type.element is None
     ][:MAX_FACETS]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from server.handlers.resources.resource import CollectionHandler
     from server.handlers.writing import WritingHandler
 
-_TYPES = {one.name: one for one in (CSV, NDJSON)}
+_TYPES = {media_type.name: media_type for media_type in (CSV, NDJSON)}
 _ACCEPTS = frozenset({ON_CONFLICT})
 
 

@@ -125,7 +125,11 @@ class OperationsHandler(WritingHandler):
 
     def _reply_results(self, planned: Planned, done: Sequence[Done]) -> Reply:
         results = planned.results
-        if results is not None and all(one.op == "remove" for one in results.operations) and not results.has_counts:
+        if (
+            results is not None
+            and all(operation.op == "remove" for operation in results.operations)
+            and not results.has_counts
+        ):
             return Reply(204)
         document = encode_results(done, has_meta=not self._is_extended)
         return Reply(200, document, media_type=EXTENDED if self._is_extended else "")

@@ -61,7 +61,7 @@ class RelationshipHandler(WritingHandler):
     def _is_unreadable(self) -> bool:
         """Return whether no rule lets the principal read both ends of the relationship."""
         ends = (self.resource, self.catalog.target(self.relationship))
-        return any(refused_action(one, "read", self.context) is not None for one in ends)
+        return any(refused_action(resource, "read", self.context) is not None for resource in ends)
 
     def _parse(self, mode: LinkMode, errors: list[ApiError]) -> Change | None:
         assert self.route is not None

@@ -144,23 +144,23 @@ class Server:
         accept them. Open connections are left as they are."""
         was_full = self._is_full
         self._stop_listening()
-        for one in self._sockets:
+        for listener in self._sockets:
             if not was_full:
-                self._accept_some(one, ACCEPTED_AT_ONCE)
-            one.close()
+                self._accept_some(listener, ACCEPTED_AT_ONCE)
+            listener.close()
         self._sockets.clear()
 
     def _listen(self) -> None:
         self._is_full = False
         loop = asyncio.get_running_loop()
-        for one in self._sockets:
-            one.setblocking(False)
-            loop.add_reader(one, self._accept, one)
+        for listener in self._sockets:
+            listener.setblocking(False)
+            loop.add_reader(listener, self._accept, listener)
 
     def _stop_listening(self) -> None:
         self._is_full = True
-        for one in self._sockets:
-            asyncio.get_running_loop().remove_reader(one)
+        for listener in self._sockets:
+            asyncio.get_running_loop().remove_reader(listener)
 
     def _accept(self, listening: socket.socket) -> None:
         if self._balance is None:
@@ -254,9 +254,9 @@ class Server:
 
     # called by connections
 
-    def _join(self, one: CountedConnection) -> None:
-        self._all.add(one)
-        self._by_client.setdefault(one.client, EvictionGroup()).add(one)
+    def _join(self, connection: CountedConnection) -> None:
+        self._all.add(connection)
+        self._by_client.setdefault(connection.client, EvictionGroup()).add(connection)
         self._publish_count()
 
     def _publish_count(self) -> None:
@@ -293,8 +293,8 @@ class Server:
         self._slow_write_bytes += size
         if self._slow_write_bytes * SLOW_WRITE_PARTS > self._limits.unread_bytes:
             self._slow_write_bytes, now = 0, time.monotonic()
-            readers = [(one, one.connection.unread_bytes) for one in self._all]
-            unread = sum([self._check_reader(one, size, now) for one, size in readers if size])
+            readers = [(connection, connection.connection.unread_bytes) for connection in self._all]
+            unread = sum([self._check_reader(connection, size, now) for connection, size in readers if size])
             self._evict_slow_readers(unread, now)
 
     def on_refused(self, connection: ClientConnection, status: HTTPStatus, seconds: float) -> None:
@@ -323,14 +323,14 @@ class Server:
         lost."""
         while self._tasks:
             await asyncio.wait(self._tasks)
-        for one in self._all:
-            one.connection.close()
+        for connection in self._all:
+            connection.connection.close()
         try:
             async with asyncio.timeout(CLOSING_SECONDS):
                 await self.wait_until_empty()
         except TimeoutError:
-            for one in self._all:
-                one.connection.reset()
+            for connection in self._all:
+                connection.connection.reset()
             await self.wait_until_empty()
         self._closings.log_closings(is_last=True)
 
@@ -340,10 +340,10 @@ class Server:
         now = time.monotonic()
         before, self._checked_at = self._checked_at, now
         decay, unread, heads = decay_over(now - before), 0, 0
-        for number, one in enumerate(self._all, 1):
-            one.update(decay)
-            unread += self._check(one, time.monotonic())
-            heads += one.connection.head_bytes
+        for number, connection in enumerate(self._all, 1):
+            connection.update(decay)
+            unread += self._check(connection, time.monotonic())
+            heads += connection.connection.head_bytes
             if number % CHECKED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         if unread > self._limits.unread_bytes:
@@ -359,36 +359,36 @@ class Server:
         before, self._excess = self._excess, 0 if self._balance is None else self._balance.excess
         self.shed_next = -(-min(before, self._excess) // SHED_FRACTION)
 
-    def _check(self, one: CountedConnection, now: float) -> int:
+    def _check(self, counted: CountedConnection, now: float) -> int:
         """End the connection if it is over a time limit. Returns how many bytes its client has not read."""
-        connection = one.connection
+        connection = counted.connection
         unread = connection.unread_bytes
         if unread:
-            return self._check_reader(one, unread, now)
-        one.taken_bytes, one.taken_at = connection.written_bytes, now
+            return self._check_reader(counted, unread, now)
+        counted.taken_bytes, counted.taken_at = connection.written_bytes, now
         if connection.head_since is not None:
             if now - connection.head_since > self._limits.head_seconds:
-                self._closings.record(Reason.LATE_HEAD, one.client)
+                self._closings.record(Reason.LATE_HEAD, counted.client)
                 connection.refuse_late_head()
         elif connection.waits_since is not None and now - connection.waits_since > self._limits.idle_seconds:
-            self._closings.record(Reason.IDLE, one.client)
+            self._closings.record(Reason.IDLE, counted.client)
             connection.close()
         return 0
 
-    def _check_reader(self, one: CountedConnection, unread: int, now: float) -> int:
-        taken = one.connection.written_bytes - unread
-        if taken - one.taken_bytes >= MIN_READ_BYTES:
-            one.taken_bytes, one.taken_at = taken, now
-        elif now - one.taken_at > self._limits.write_seconds:
-            self._closings.record(Reason.UNREAD, one.client)
-            one.connection.reset()
+    def _check_reader(self, counted: CountedConnection, unread: int, now: float) -> int:
+        taken = counted.connection.written_bytes - unread
+        if taken - counted.taken_bytes >= MIN_READ_BYTES:
+            counted.taken_bytes, counted.taken_at = taken, now
+        elif now - counted.taken_at > self._limits.write_seconds:
+            self._closings.record(Reason.UNREAD, counted.client)
+            counted.connection.reset()
             return 0
         return unread
 
-    def _evict(self, one: CountedConnection, reason: Reason) -> None:
+    def _evict(self, counted: CountedConnection, reason: Reason) -> None:
         """End a connection. It stops counting at once."""
-        connection = one.connection
-        self._closings.record(reason, one.client)
+        connection = counted.connection
+        self._closings.record(reason, counted.client)
         self._forget(connection)
         if connection.unread_bytes:
             connection.reset()
@@ -399,26 +399,26 @@ class Server:
         """End the connections whose clients have not read for the longest time, until the unread bytes are within the
         limit. Clients that have read recently are kept up to twice the limit."""
         limit = self._limits.unread_bytes
-        for one in sorted(self._all, key=lambda one: one.idle_at):
-            is_settled = now - one.idle_at > SETTLED_SECONDS
+        for connection in sorted(self._all, key=lambda counted: counted.idle_at):
+            is_settled = now - connection.idle_at > SETTLED_SECONDS
             if unread <= (limit if is_settled else 2 * limit):
                 return
-            own = one.connection.unread_bytes
+            own = connection.connection.unread_bytes
             if own >= MIN_READ_BYTES:
                 unread -= own
-                self._evict(one, Reason.MEMORY)
+                self._evict(connection, Reason.MEMORY)
 
     def _evict_partial_heads(self, excess: int) -> None:
         """End the connections with the largest incomplete heads."""
-        for one in sorted(self._all, key=lambda one: one.connection.head_bytes, reverse=True):
+        for connection in sorted(self._all, key=lambda counted: counted.connection.head_bytes, reverse=True):
             if excess <= 0:
                 return
-            excess -= one.connection.head_bytes
-            self._evict(one, Reason.MEMORY)
+            excess -= connection.connection.head_bytes
+            self._evict(connection, Reason.MEMORY)
 
 
-def _address(one: socket.socket) -> IPv4Address | IPv6Address | None:
+def _address(listener: socket.socket) -> IPv4Address | IPv6Address | None:
     """Return the address that a socket listens on, or None for a Unix socket."""
-    if one.family == socket.AF_UNIX:
+    if listener.family == socket.AF_UNIX:
         return None
-    return ip_address(one.getsockname()[0].partition("%")[0])
+    return ip_address(listener.getsockname()[0].partition("%")[0])

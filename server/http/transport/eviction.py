@@ -78,35 +78,35 @@ def decay_over(seconds: float) -> float:
     return float(0.5 ** (seconds / HALF_LIFE_SECONDS))
 
 
-One = TypeVar("One", bound=Progress)
+Member = TypeVar("Member", bound=Progress)
 
 
-class EvictionGroup(Generic[One]):
+class EvictionGroup(Generic[Member]):
     """Connections of which one may be evicted: all of a worker, or those of one client."""
 
     def __init__(self) -> None:
-        self._members: dict[Connected, One] = {}
+        self._members: dict[Connected, Member] = {}
         # The rest of the last ranking, as a heap. The number tells equal ranks apart.
-        self._ranking: list[tuple[Rank, int, One]] = []
+        self._ranking: list[tuple[Rank, int, Member]] = []
         self._ranked_at = float("-inf")
         self._retry_at = float("-inf")
 
     def __len__(self) -> int:
         return len(self._members)
 
-    def __iter__(self) -> Iterator[One]:
+    def __iter__(self) -> Iterator[Member]:
         """Iterate over a copy: members may be removed meanwhile."""
         return iter(list(self._members.values()))
 
-    def add(self, one: One) -> None:
+    def add(self, member: Member) -> None:
         """Add a connection."""
-        self._members[one.connection] = one
+        self._members[member.connection] = member
 
     def discard(self, connection: Connected) -> None:
         """Remove a connection, if it is there."""
         self._members.pop(connection, None)
 
-    def least(self, now: float) -> One | None:
+    def least(self, now: float) -> Member | None:
         """Return the connection with the least progress, or None if all are at work. A second call returns the next
         one."""
         if now - self._ranked_at > RANKED_SECONDS:
@@ -121,19 +121,19 @@ class EvictionGroup(Generic[One]):
 
     def _rank(self, now: float) -> None:
         free = [member for member in self._members.values() if not member.connection.is_at_work]
-        self._ranking = [(one.rank(now), number, one) for number, one in enumerate(free)]
+        self._ranking = [(member.rank(now), number, member) for number, member in enumerate(free)]
         heapify(self._ranking)
         self._ranked_at = now
 
-    def _next(self, now: float) -> One | None:
+    def _next(self, now: float) -> Member | None:
         """Return the first connection of the ranking whose rank has not changed."""
         ranking, tries = self._ranking, 0
         while ranking:
-            _, number, one = heappop(ranking)
-            if one.connection not in self._members or one.connection.is_at_work:
+            _, number, member = heappop(ranking)
+            if member.connection not in self._members or member.connection.is_at_work:
                 continue
-            rank, tries = one.rank(now), tries + 1
+            rank, tries = member.rank(now), tries + 1
             if not ranking or rank <= ranking[0][0] or tries == MAX_TRIES:
-                return one
-            heappush(ranking, (rank, number, one))
+                return member
+            heappush(ranking, (rank, number, member))
         return None

@@ -115,7 +115,7 @@ class PooledRoleConnection(RoleConnection, PooledConnection):
 
 def check_role(statement: PipelinedStatement | None, role: RequestRole, error: BaseException) -> None:
     """Raise RoleRefused if the statement that sets the role has caused this error."""
-    if statement is not None and statement.is_refused and any(isinstance(one, _REFUSED) for one in causes(error)):
+    if statement is not None and statement.is_refused and any(isinstance(cause, _REFUSED) for cause in causes(error)):
         raise RoleRefused(f"the role {role.name} cannot be set") from error
 
 

@@ -80,7 +80,7 @@ class Shares:
 
     def _add(self, client: str) -> Share:
         if len(self._shares) >= MAX_CLIENTS:
-            self._shares = {one: share for one, share in self._shares.items() if share.held}
+            self._shares = {holder: share for holder, share in self._shares.items() if share.held}
         share = self._shares[client] = Share()
         return share
 

@@ -88,7 +88,9 @@ class StreamSlots:
         its full share, only its own streams are ended."""
         is_own = not self._turns.may_take(client)
         stalled = [
-            (one.since, one) for one in self._readers if one.since is not None and (one.client == client or not is_own)
+            (other.since, other)
+            for other in self._readers
+            if other.since is not None and (other.client == client or not is_own)
         ]
         since, reader = min(stalled, key=lambda each: each[0], default=(float("inf"), None))
         if reader is None or time.monotonic() - since < STALLED_SECONDS:

@@ -61,7 +61,9 @@ def has_texts(values: Sequence[Any]) -> bool:
     kinds = set(map(type, values))
     if kinds <= _SENT_AS_TEXT:
         return True
-    return kinds <= _SENT_AS_TEXT | {list} and all(set(map(type, one)) <= _SENT_AS_TEXT for one in _lists(values))
+    return kinds <= _SENT_AS_TEXT | {list} and all(
+        set(map(type, elements)) <= _SENT_AS_TEXT for elements in _lists(values)
+    )
 
 
 def _lists(values: Sequence[Any]) -> list[list[Any]]:

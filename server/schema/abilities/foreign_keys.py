@@ -73,12 +73,15 @@ async def with_foreign_keys(
         shown = views.get((resource.schema, resource.table), {})
         leading = [] if theirs is None else list(_leading(own, target, table, theirs, keys, shown))
         is_enforced = bool(leading) and table.kind in ("r", "p")
-        may_dangle = not any(one.is_validated for one in leading)
+        may_dangle = not any(foreign_key.is_validated for foreign_key in leading)
         if (own.is_enforced, own.may_dangle) == (is_enforced, may_dangle):
             return own
         return msgspec.structs.replace(own, is_enforced=is_enforced, may_dangle=may_dangle)
 
-    return [with_relationships(one, [with_facts(one, relation) for relation in one.relationships]) for one in resources]
+    return [
+        with_relationships(resource, [with_facts(resource, relation) for relation in resource.relationships])
+        for resource in resources
+    ]
 
 
 def _leading(
@@ -98,7 +101,7 @@ def _leading(
     for name, columns in sources:
         if not columns.keys() >= set(own.own_columns):
             continue
-        pairs = {(columns[one], other) for one, other in zip(own.own_columns, referenced, strict=True)}
+        pairs = {(columns[column], other) for column, other in zip(own.own_columns, referenced, strict=True)}
         for key in keys.get(name, ()):
             # A key with more columns is checked only while none of these is null.
             more = [column for column, _ in key.pairs - pairs]

@@ -119,24 +119,28 @@ class _Graph:
         created, updated = list(self._reached(oid)), list(self._reached(oid, "updated"))
         deleted = list(self._reached(oid, "updated", "deleted"))
         reached: dict[ChangeKind, list[_Relation]] = {"create": created, "update": updated, "delete": deleted}
-        merged = {event for event, relations in reached.items() if not any(one.sees_others for one in relations)}
+        merged = {
+            event for event, relations in reached.items() if not any(relation.sees_others for relation in relations)
+        }
         # An UPDATE moves a row from one partition to another by a DELETE and an INSERT.
         is_moved = len(created) > 1
         updating = _INSERTED | _DELETED | _UPDATED if is_moved else _UPDATED
         bits: dict[ChangeKind, int] = {"create": _INSERTED, "update": updating}
-        returned = {event for event, bit in bits.items() if not any(one.after & bit for one in reached[event])}
-        deferred = dict.fromkeys(name for one in updated for name in one.deferred)
+        returned = {
+            event for event, bit in bits.items() if not any(relation.after & bit for relation in reached[event])
+        }
+        deferred = dict.fromkeys(name for relation in updated for name in relation.deferred)
         return SideEffects(frozenset(merged), frozenset(returned), tuple(deferred))
 
     def _reached(self, oid: int, *hows: str) -> Iterator[_Relation]:
         """Yield the table, and all tables that a write of it writes. hows: the actions of foreign keys."""
         seen, left = {oid}, [oid]
         while left:
-            one = left.pop()
-            if one in self._relations:
-                yield self._relations[one]
+            relation_oid = left.pop()
+            if relation_oid in self._relations:
+                yield self._relations[relation_oid]
             for how in ("below", *hows):
-                found = [other for other in self._neighbours.get((one, how), ()) if other not in seen]
+                found = [other for other in self._neighbours.get((relation_oid, how), ()) if other not in seen]
                 seen.update(found)
                 left += found
 

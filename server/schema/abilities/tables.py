@@ -43,11 +43,17 @@ async def with_abilities(
     tables = {
         resource: table for resource in resources if (table := found[resource.schema, resource.table]) is not None
     }
-    locks = {one: _lock(one, table) for one, table in tables.items() if table.kind not in ("r", "p", "m")}
-    no_locks = {one for one, table in tables.items() if table.kind == "m"} | await _refused(connection, locks)
-    conflicts = {one: _conflict(one, table) for one, table in tables.items() if _needs_conflicts_of_id(one, table)}
+    locks = {
+        resource: _lock(resource, table) for resource, table in tables.items() if table.kind not in ("r", "p", "m")
+    }
+    no_locks = {resource for resource, table in tables.items() if table.kind == "m"} | await _refused(connection, locks)
+    conflicts = {
+        resource: _conflict(resource, table)
+        for resource, table in tables.items()
+        if _needs_conflicts_of_id(resource, table)
+    }
     no_conflicts = await _refused(connection, conflicts)
-    same = await _same_columns(connection, {one: table for one, table in tables.items() if table.kind == "v"})
+    same = await _same_columns(connection, {resource: table for resource, table in tables.items() if table.kind == "v"})
     cancels = {resource: resource not in tables or tables[resource].cancels_writes for resource in resources}
     oids = {name: table.oid for name, table in found.items() if table is not None}
     side_effects = await read_side_effects(connection, list(oids.values()))
@@ -78,7 +84,7 @@ async def with_abilities(
             with_read_only_version(resource)
             if resource.abilities == abilities[resource]
             else with_read_only_version(msgspec.structs.replace(resource, abilities=abilities[resource])),
-            [_with_link_abilities(one, by_name, found) for one in resource.relationships],
+            [_with_link_abilities(relationship, by_name, found) for relationship in resource.relationships],
         )
         for resource in resources
     ]
@@ -119,7 +125,7 @@ async def _same_columns(
 ) -> dict[Resource, tuple[tuple[str, str], ...]]:
     """Return the pairs of columns of which PostgreSQL writes only one, because they are the same column of a table. A
     view with INSTEAD OF triggers may write both."""
-    writes = {(one, sql): names for one, table in views.items() for sql, names in _writes(one, table)}
+    writes = {(view, sql): names for view, table in views.items() for sql, names in _writes(view, table)}
     refused = await Trial(connection).refused({key: key[1](views[key[0]], names) for key, names in writes.items()})
     found: dict[Resource, tuple[tuple[str, str], ...]] = {}
     for resource, sql in refused:

@@ -44,11 +44,19 @@ async def read_versions(
 def with_read_only_version(resource: Resource) -> Resource:
     """Return the resource. If the column of its version is an attribute too, no request may write it."""
     version = resource.abilities.version
-    names = {one.name for one in resource.attributes if version is not None and one.column_name == version.column}
-    if not any(one.name in names and (one.creatable or one.updatable) for one in resource.attributes):
+    names = {
+        attribute.name
+        for attribute in resource.attributes
+        if version is not None and attribute.column_name == version.column
+    }
+    if not any(
+        attribute.name in names and (attribute.creatable or attribute.updatable) for attribute in resource.attributes
+    ):
         return resource
     attributes = [
-        msgspec.structs.replace(one, creatable=False, updatable=False, required=False) if one.name in names else one
-        for one in resource.attributes
+        msgspec.structs.replace(attribute, creatable=False, updatable=False, required=False)
+        if attribute.name in names
+        else attribute
+        for attribute in resource.attributes
     ]
     return msgspec.structs.replace(resource, attributes=tuple(attributes))

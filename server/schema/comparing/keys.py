@@ -104,7 +104,10 @@ def _other_types(names: tuple[str, ...], table: LiveTable | None, referenced: Re
     if table is None:
         return ()
     stored = [table.columns[name].type for name in names]
-    types = [_INTEGERS[one] if _are_integers(one, of) else of for one, of in zip(stored, id_types, strict=True)]
+    types = [
+        _INTEGERS[column_type] if _are_integers(column_type, of) else of
+        for column_type, of in zip(stored, id_types, strict=True)
+    ]
     return () if all(map(operator.is_, types, id_types)) else tuple(types)
 
 

@@ -35,10 +35,10 @@ def read_privileges(table: LiveTable, names: Iterable[str]) -> Iterator[str]:
 def type_privileges(table: LiveTable, name: str, declared: ColumnType, *, is_id: bool = False) -> Iterator[str]:
     """Return the missing privilege on the schema of a column's type, if statements name the type. They convert to a
     composite type, and to an enum where the column is an id or has a domain."""
-    column, one = table.columns.get(name), declared.element or declared
+    column, column_type = table.columns.get(name), declared.element or declared
     if column is None or column.denied_schema is None:
         return
-    if one.fields or (one.choices and (is_id or column.is_domain)):
+    if column_type.fields or (column_type.choices and (is_id or column.is_domain)):
         grant = Grant("USAGE", quote_ident(column.denied_schema), table.role, "SCHEMA ")
         text = f"may not use the schema {quoted(column.denied_schema)} of the type of {quoted(name)}"
         yield Denied(f"the role {quoted(table.role)} {text}: {grant}", grant)

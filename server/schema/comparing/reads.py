@@ -30,8 +30,8 @@ def table_faults(resource: Resource, table: LiveTable) -> Iterator[str]:
     """Return the faults of the id of a resource, and what keeps the role from reading its table."""
     yield from id_faults(resource, table)
     yield from read_privileges(table, (*resource.id.key.columns, *_read_columns_of(resource)))
-    for name, one in zip(resource.id.key.columns, resource.id.key.types, strict=True):
-        yield from type_privileges(table, name, one, is_id=True)
+    for name, column_type in zip(resource.id.key.columns, resource.id.key.types, strict=True):
+        yield from type_privileges(table, name, column_type, is_id=True)
 
 
 def relationship_faults(

@@ -173,7 +173,9 @@ def _link_faults(
     generated = [name for name in keys & links.columns.keys() if links.columns[name].is_generated]
     yield from (f"its column {quoted(name)} is GENERATED ALWAYS: {MAKE_READ_ONLY}" for name in sorted(generated))
     written = keys | {rule.attribute.column_name for rule in everywhere}
-    must = [name for name, one in links.columns.items() if one.is_not_null and not one.has_default]
+    must = [
+        name for name, live_column in links.columns.items() if live_column.is_not_null and not live_column.has_default
+    ]
     must = [name for name in must if name not in written]
     if must and INSERT in needed and not links.has_before_insert_trigger and keys <= links.columns.keys():
         names = listed(map(quoted, must))

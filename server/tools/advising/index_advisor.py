@@ -228,8 +228,8 @@ def _relationship_indexes(
         if _is_read(relationship):
             yield _index_to_related(relationship, target, f"{reason}: includes, related resources")
     elif isinstance(relationship, ToOne):
-        one = relationship.foreign_columns
-        yield Wanted("missing", f"{reason}: at most one", _table_of(target), one, is_unique=True)
+        key = relationship.foreign_columns
+        yield Wanted("missing", f"{reason}: at most one", _table_of(target), key, is_unique=True)
     elif _is_read(relationship):
         found = _index_to_related(relationship, target, f"{reason}: includes, related resources")
         yield found
@@ -251,7 +251,7 @@ def _index_to_related(relationship: Relationship, target: Resource, reason: str)
 def _rule_indexes(catalog: Catalog, resource: Resource) -> Iterator[Wanted]:
     """Yield the indexes for the rows that rules look for. Without one, a hidden row takes longer than one that is not
     there, which shows that it exists."""
-    filters = [one for allow in resource.access for one in (allow.rows, allow.check) if one is not None]
+    filters = [rule for allow in resource.access for rule in (allow.rows, allow.check) if rule is not None]
     for path in dict.fromkeys(path for sent_filter in filters for path in rule_paths(sent_filter)):
         source, reason = resource, f"{resource.type}: the rule over {'.'.join(path)}"
         for name in path:
@@ -303,7 +303,7 @@ def _has_gin(element: ColumnType | None) -> bool:
 def _search_indexes(resource: Resource) -> Iterator[Wanted]:
     """Yield the index on the words of all searchable attributes, if they are not those of one column."""
     parts = searchable_parts(resource)
-    if parts and [one.type for one in parts] != [TSVECTOR]:
+    if parts and [attribute.type for attribute in parts] != [TSVECTOR]:
         sql = search_expression(parts)
         probe = f"WHERE {sql}@@'a'::tsquery"
         where, reason = _table_of(resource), f"{resource.type}: {SEARCH_TEXT}"

@@ -118,8 +118,8 @@ def _users_of_flags(ctx: click.Context) -> dict[str, list[click.Command]]:
             continue
         seen.append(command)
         pending += command.commands.values() if isinstance(command, click.Group) else []
-        for one in command.get_params(ctx):
-            for flag in (*one.opts, *one.secondary_opts):
+        for parameter in command.get_params(ctx):
+            for flag in (*parameter.opts, *parameter.secondary_opts):
                 if flag.startswith("--"):
                     users.setdefault(flag, []).append(command)
     return users
@@ -128,7 +128,7 @@ def _users_of_flags(ctx: click.Context) -> dict[str, list[click.Command]]:
 def _proposal(flag: str, users: list[click.Command], own: click.Command) -> str:
     if own in users:
         return f" Did you mean {flag!r}?"
-    names = sorted([str(one.name) for one in users])
+    names = sorted([str(user.name) for user in users])
     return f" {flag!r} is an option of {' and '.join(names)}." if len(names) <= 3 else ""
 
 
@@ -168,7 +168,7 @@ class SettingsCommand(WithExamples):
                 ctx,
             ) from None
         except click.UsageError as error:
-            own = {flag for one in self.get_params(ctx) for flag in one.opts}
+            own = {flag for parameter in self.get_params(ctx) for flag in parameter.opts}
             needed = [flag for word in given if f"({word})" in error.message and (flag := _flag_of(word)) in own]
             if not needed:
                 raise
@@ -191,7 +191,7 @@ class CommandGroup(WithExamples, click.Group):
         except click.UsageError as error:
             if get_close_matches(args[0], self.commands):
                 raise
-            if any(f"--{args[0]}" in one.opts for one in self.get_params(ctx)):
+            if any(f"--{args[0]}" in parameter.opts for parameter in self.get_params(ctx)):
                 raise click.UsageError(f"{error.message} Did you mean '--{args[0]}'?", ctx) from None
             raise click.UsageError(f"{error.message} There are: {', '.join(self.commands)}.", ctx) from None
 

@@ -126,9 +126,11 @@ async def explain(
     explained = await explain_read(connection, requested, engine, role, is_run=is_run, has_lines=has_lines)
     statements = explained.statements
     found = helpful(await index_advisor.suggest(connection, engine.catalog), statements)
-    inside = [wanted_inside(one) for one in inner_values(requested.prepared.plan, requested.sent.value_of)]
+    inside = [wanted_inside(value) for value in inner_values(requested.prepared.plan, requested.sent.value_of)]
     inner = await index_advisor.missing(connection, inside)
-    found += [one for one in inner if any(is_scanned(one.table, statement) for statement in statements)]
+    found += [
+        suggestion for suggestion in inner if any(is_scanned(suggestion.table, statement) for statement in statements)
+    ]
     errors = () if explained.error is None else tuple(_answer_errors(explained.error))
     return Explanation(requested, explained, tuple(found), errors)
 
@@ -162,8 +164,8 @@ def _statement_lines(statement: ExplainedStatement) -> Iterator[str]:
 
 
 def _index_lines(explained: Explained, suggestions: Sequence[Suggestion]) -> Iterator[str]:
-    for one in suggestions:
-        yield f"{one.rank:8}  {one.sql}  -- {one.reason}"
+    for suggestion in suggestions:
+        yield f"{suggestion.rank:8}  {suggestion.sql}  -- {suggestion.reason}"
     if not suggestions:
         scans = [scan for statement in explained.statements for scan in statement.scans]
         tables = dict.fromkeys(scan.table for scan in scans if not scan.has_condition)
@@ -173,9 +175,9 @@ def _index_lines(explained: Explained, suggestions: Sequence[Suggestion]) -> Ite
 
 def _answer_errors(error: Exception) -> Iterator[AnswerError]:
     """Return the errors, as their error objects say them. What is no answer is a 500, whose reason is in the log."""
-    for one in error.errors if isinstance(error, Several) else (error,):
-        if isinstance(one, ApiError):
-            row, detail = row_of(one), str(getattr(one, "detail", one))
+    for cause in error.errors if isinstance(error, Several) else (error,):
+        if isinstance(cause, ApiError):
+            row, detail = row_of(cause), str(getattr(cause, "detail", cause))
         else:
-            row, detail = INTERNAL, in_one_line(one)
-        yield AnswerError(row.status, row.code, detail, getattr(one, "parameter", None) or "")
+            row, detail = INTERNAL, in_one_line(cause)
+        yield AnswerError(row.status, row.code, detail, getattr(cause, "parameter", None) or "")

@@ -21,16 +21,16 @@ def helpful(suggestions: Sequence[Suggestion], statements: Sequence[ExplainedSta
     return [suggestion for suggestion in suggestions if any(_helps(suggestion, statement) for statement in statements)]
 
 
-def wanted_inside(one: InnerValue) -> Wanted:
+def wanted_inside(inner: InnerValue) -> Wanted:
     """Return the index for a value inside JSON by which a read filters or sorts."""
-    use = ("descending sorts" if one.descends else "sorts") if one.is_sorted else "filters"
-    columns = (one.name, *one.resource.id.key.columns) if one.is_sorted else (one.name,)
+    use = ("descending sorts" if inner.descends else "sorts") if inner.is_sorted else "filters"
+    columns = (inner.name, *inner.resource.id.key.columns) if inner.is_sorted else (inner.name,)
     # PostgreSQL has statistics of an expression only if an index is on it.
-    reason = f"{one.resource.type}.{one.name}: {use}; ANALYZE the table afterwards"
-    order = " DESC NULLS LAST" if one.descends else ""
-    probe = f"ORDER BY {one.sql}{order}" if one.is_sorted else f"WHERE ({one.sql}) IS NOT NULL"
-    where = one.resource.schema, one.resource.table
-    return Wanted("consider", reason, where, columns, descends=one.descends, expression=one.sql, probe=probe)
+    reason = f"{inner.resource.type}.{inner.name}: {use}; ANALYZE the table afterwards"
+    order = " DESC NULLS LAST" if inner.descends else ""
+    probe = f"ORDER BY {inner.sql}{order}" if inner.is_sorted else f"WHERE ({inner.sql}) IS NOT NULL"
+    where = inner.resource.schema, inner.resource.table
+    return Wanted("consider", reason, where, columns, descends=inner.descends, expression=inner.sql, probe=probe)
 
 
 def is_scanned(table: str, statement: ExplainedStatement) -> bool:

@@ -42,48 +42,54 @@ def without(found: Inspection, faults: Sequence[Fault]) -> Inspection:
     by_type: defaultdict[str, list[Fault]] = defaultdict(list)
     for fault in faults:
         by_type[fault.resource].append(fault)
-    for one in found.inspected:
-        own = by_type[one.resource.type]
+    for table in found.inspected:
+        own = by_type[table.resource.type]
         others = [fault for fault in own if not fault.field]
         if others:
-            dropped[one.resource.type] = NotServed(one.table.full_name, others[0].reason)
+            dropped[table.resource.type] = NotServed(table.table.full_name, others[0].reason)
         else:
-            kept.append(_without_fields(one, {fault.field: fault.text_within for fault in reversed(own)}))
-    missing = {kind: f"refers to {one.full_name}, which is not served" for kind, one in dropped.items()}
+            kept.append(_without_fields(table, {fault.field: fault.text_within for fault in reversed(own)}))
+    missing = {kind: f"refers to {left_out.full_name}, which is not served" for kind, left_out in dropped.items()}
     return msgspec.structs.replace(
         found,
-        inspected=tuple([_without_targets(one, missing) for one in kept]),
-        not_served=tuple(sorted((*found.not_served, *dropped.values()), key=lambda one: one.full_name)),
+        inspected=tuple([_without_targets(table, missing) for table in kept]),
+        not_served=tuple(sorted((*found.not_served, *dropped.values()), key=lambda left_out: left_out.full_name)),
     )
 
 
-def _without_fields(one: Inspected, texts: dict[str, str]) -> Inspected:
-    return _filtered(one, lambda field: texts.get(field.declaration.name, ""), one.unstated)
+def _without_fields(inspected: Inspected, texts: dict[str, str]) -> Inspected:
+    return _filtered(inspected, lambda field: texts.get(field.declaration.name, ""), inspected.unstated)
 
 
-def _without_targets(one: Inspected, missing: dict[str, str]) -> Inspected:
+def _without_targets(inspected: Inspected, missing: dict[str, str]) -> Inspected:
     def reason(field: Field) -> str:
         target = None if isinstance(field.declaration, Attribute) else field.declaration.target
         return f"{quoted(field.declaration.name)} {missing[target]}" if target in missing else ""
 
-    return _filtered(one, reason, one.unstated)
+    return _filtered(inspected, reason, inspected.unstated)
 
 
-def _filtered(one: Inspected, reason: Callable[[Field], str], unstated: tuple[str, ...]) -> Inspected:
+def _filtered(inspected: Inspected, reason: Callable[[Field], str], unstated: tuple[str, ...]) -> Inspected:
     """Return a resource without the fields that have a reason, which becomes a comment."""
-    reasons = {field.declaration.name: text for field in one.fields if (text := reason(field))}
+    reasons = {field.declaration.name: text for field in inspected.fields if (text := reason(field))}
     if not reasons:
-        return one
-    fields = tuple([field for field in one.fields if field.declaration.name not in reasons])
+        return inspected
+    fields = tuple([field for field in inspected.fields if field.declaration.name not in reasons])
     declared = [field.declaration for field in fields]
     resource = msgspec.structs.replace(
-        one.resource,
+        inspected.resource,
         attributes=tuple([field for field in declared if isinstance(field, Attribute)]),
         relationships=tuple([field for field in declared if not isinstance(field, Attribute)]),
     )
-    changed = msgspec.structs.replace(one, resource=resource, fields=fields, unstated=(*unstated, *reasons.values()))
-    lost = {name for field in one.fields if field.declaration.name in reasons for name in _columns_of(field)}
-    unset = [column.name for column in one.table.columns if column.name in lost and must_be_sent(one.table, column)]
+    changed = msgspec.structs.replace(
+        inspected, resource=resource, fields=fields, unstated=(*unstated, *reasons.values())
+    )
+    lost = {name for field in inspected.fields if field.declaration.name in reasons for name in _columns_of(field)}
+    unset = [
+        column.name
+        for column in inspected.table.columns
+        if column.name in lost and must_be_sent(inspected.table, column)
+    ]
     return _without_create(changed, unset[0]) if unset and "create" in resource.methods else changed
 
 
@@ -96,17 +102,17 @@ def _columns_of(field: Field) -> tuple[str, ...]:
     return () if own is None else own.own_columns
 
 
-def _without_create(one: Inspected, column: str) -> Inspected:
+def _without_create(inspected: Inspected, column: str) -> Inspected:
     """Return a resource that cannot be created, because no field sets a column that needs a value."""
-    fields = tuple([Field(_not_required(field.declaration), field.notes) for field in one.fields])
+    fields = tuple([Field(_not_required(field.declaration), field.notes) for field in inspected.fields])
     resource = msgspec.structs.replace(
-        one.resource,
+        inspected.resource,
         attributes=tuple([field for made in fields if isinstance(field := made.declaration, Attribute)]),
-        methods=one.resource.methods - {"create"},
+        methods=inspected.resource.methods - {"create"},
         client_ids=False,
     )
     note = f"It cannot be created: {quoted(column)} is NOT NULL, and its field is left out: give it a default"
-    return msgspec.structs.replace(one, resource=resource, fields=fields, notes=(note, *one.notes))
+    return msgspec.structs.replace(inspected, resource=resource, fields=fields, notes=(note, *inspected.notes))
 
 
 def _not_required(made: Attribute | Relationship) -> Attribute | Relationship:

@@ -84,7 +84,7 @@ class Hints(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def unknown_functions(self, routines: Sequence[Routine]) -> list[str]:
         """Return a message for each hint about a function that does not exist."""
-        known = {name for one in routines for name in (one.full_name, one.shown)}
+        known = {name for routine in routines for name in (routine.full_name, routine.shown)}
         return [
             f"the hints name the function {quoted(name)}, which is not inspected.{nearest(name, known)}"
             for name in self.functions
@@ -93,7 +93,7 @@ class Hints(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def unknown_names(self, database: InspectedDatabase) -> list[str]:
         """Return a message for each name of `schemas`, `only` and `skip` that fits no table and no function."""
-        return [f"the hints: {one}" for one in self.choice().unknown(database)]
+        return [f"the hints: {fault}" for fault in self.choice().unknown(database)]
 
     def unknown(self, database: InspectedDatabase) -> list[str]:
         """Return a message for each name in the hints that fits no table and no function. Those of [functions] are
@@ -114,8 +114,8 @@ def _unknown_keys(read: dict[str, Any]) -> Iterator[str]:
     places: list[tuple[str, Any, type[msgspec.Struct]]] = [("", read, Hints)]
     for group, hinted in (("tables", TableHints), ("functions", FunctionHints)):
         found = read.get(group)
-        for name, one in found.items() if isinstance(found, dict) else ():
-            places.append((f" in [{group}.{quoted_key(name)}]", one, hinted))
+        for name, hint in found.items() if isinstance(found, dict) else ():
+            places.append((f" in [{group}.{quoted_key(name)}]", hint, hinted))
     for place, keys, kind in places:
         known = kind.__struct_fields__
         for key in keys if isinstance(keys, dict) else ():
@@ -143,7 +143,7 @@ def load_hints(path: Path | None) -> Hints:
         with path.open("rb") as file:
             read: dict[str, Any] = tomllib.load(file)
         if unknown := list(_unknown_keys(read)):
-            raise StartError("\n".join(f"the hints {path}: {one}" for one in unknown))
+            raise StartError("\n".join(f"the hints {path}: {fault}" for fault in unknown))
         return msgspec.convert(read, Hints)
     except OSError as error:
         raise StartError(f"the hints {path} cannot be read: {error.strerror}") from error

@@ -75,7 +75,7 @@ class Inspection(msgspec.Struct, frozen=True):
     @property
     def resources(self) -> tuple[Resource, ...]:
         """The declarations of tables."""
-        return tuple([one.resource for one in self.inspected])
+        return tuple([table.resource for table in self.inspected])
 
     @property
     def declarations(self) -> tuple[Resource | Function, ...]:

@@ -77,7 +77,7 @@ async def inspect_database(
         raise StartError("\n".join([_no_table(database), *hints.unknown_names(database)]))
     if roles:
         database = await with_privileges_of(connection, database, roles)
-    hinted = {name for name, one in hints.tables.items() if one.id_columns}
+    hinted = {name for name, table_hints in hints.tables.items() if table_hints.id_columns}
     database = await with_view_keys(connection, database, is_id_type, hinted, settings.view_seconds, show)
     show("comparing the declarations with the tables")
     if not roles:

@@ -85,7 +85,7 @@ class Choice(msgspec.Struct, frozen=True):
             if name not in schemas
         ]
         for pattern in dict.fromkeys((*self.only, *self.skip)):
-            if not _WILDCARDS.intersection(pattern) and not any(matches((pattern,), *one) for one in names):
+            if not _WILDCARDS.intersection(pattern) and not any(matches((pattern,), *name) for name in names):
                 known = {f"{schema}.{name}" if "." in pattern else name for schema, name in names}
                 kind = "function" if pattern.endswith("()") else "table"
                 messages.append(f"there is no {kind} {quoted(pattern)}.{nearest(pattern, known)}")
@@ -119,7 +119,9 @@ class Choice(msgspec.Struct, frozen=True):
 
     def reason_against_function(self, schema: str, name: str) -> str:
         """Return what a function is called that is left out, or an empty text."""
-        only, skip = [tuple([one.removesuffix("()") for one in patterns]) for patterns in (self.only, self.skip)]
+        only, skip = [
+            tuple([pattern.removesuffix("()") for pattern in patterns]) for patterns in (self.only, self.skip)
+        ]
         if only and not matches(only, schema, name):
             return "other function"
         return "skipped function" if matches(skip, schema, name) else ""

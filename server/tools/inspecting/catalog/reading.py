@@ -220,12 +220,12 @@ async def _facts(connection: Connection, oids: list[int], views: list[int]) -> M
         facts[row["oid"]]["primary" if row["is_primary"] else "unique"].append(tuple(row["columns"]))
     for row in await connection.fetch(_CONSTRAINTS, oids):
         columns_of, name = tuple(row["columns"]), row["name"]
-        one = (
+        constraint = (
             Check(name, columns_of, row["expression"])
             if row["kind"] == "c"
             else ForeignKey(name, columns_of, row["target"], tuple(row["references"]))
         )
-        facts[row["oid"]][row["kind"]].append(one)
+        facts[row["oid"]][row["kind"]].append(constraint)
     for row in await connection.fetch(_PARTITION_KEYS, oids):
         key = ForeignKey(row["name"], tuple(row["columns"]), row["target"], tuple(row["references"]))
         facts[row["oid"]]["f" if row["is_of_all"] else "partial"].append(key)

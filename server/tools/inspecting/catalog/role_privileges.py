@@ -63,10 +63,10 @@ async def with_privileges_of(
 
 
 def _changed(table: InspectedTable, row: asyncpg.Record, rows: Sequence[asyncpg.Record]) -> InspectedTable:
-    readable: dict[str, set[str]] = {one["role"]: set() for one in rows}
-    for one in rows:
-        if one["may_select"]:
-            readable[one["role"]].add(one["name"])
+    readable: dict[str, set[str]] = {each["role"]: set() for each in rows}
+    for rights in rows:
+        if rights["may_select"]:
+            readable[rights["role"]].add(rights["name"])
     reader = max(readable, key=lambda role: len(readable[role]), default=table.role)
     shown, inserted, updated = readable.get(reader, set()), _named(rows, "may_insert"), _named(rows, "may_update")
     return msgspec.structs.replace(

@@ -208,7 +208,7 @@ def _table_column(
     followed: set[tuple[int, int]] = set()
     while origin is not None and origin not in followed and (table := by_oid.get(origin[0])) is not None:
         followed.add(origin)
-        column = next((one for one in table.columns if one.number == origin[1]), None)
+        column = next((candidate for candidate in table.columns if candidate.number == origin[1]), None)
         if column is None:
             return None
         if table.kind not in VIEWS:

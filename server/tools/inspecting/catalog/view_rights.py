@@ -74,7 +74,7 @@ async def _denied(
 
 def _sql(view: InspectedTable, write: _Write) -> str:
     _, event, names = write
-    name, columns = f"{quote_ident(view.schema)}.{quote_ident(view.name)}", [quote_ident(one) for one in names]
+    name, columns = f"{quote_ident(view.schema)}.{quote_ident(view.name)}", [quote_ident(column) for column in names]
     if event == DELETE:
         return f"DELETE FROM {name}"
     if event == UPDATE:

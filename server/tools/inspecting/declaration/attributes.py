@@ -104,7 +104,7 @@ def limited(
 def _chosen(given: Type, column_type: ColumnType, found: Stated, limits: dict[str, Any]) -> ColumnType:
     """Return the type of values that are one of few texts. Only these types of PostgreSQL can be an enum."""
     if given.name not in ("text", "varchar"):
-        limits["pattern"] = "|".join(re.escape(one.rstrip(" ")) for one in found.choices)
+        limits["pattern"] = "|".join(re.escape(choice.rstrip(" ")) for choice in found.choices)
         return column_type
     limits.clear()
     return enum(*found.choices)

@@ -19,7 +19,7 @@ from server.tools.inspecting.catalog.model import UNSUPPORTED, Type
 @cache
 def constants() -> dict[str, ColumnType]:
     """Return the types that declarations import by name: `{"INT": INT, ...}`."""
-    return {name: one for name, one in vars(waterspout).items() if isinstance(one, ColumnType)}
+    return {name: column_type for name, column_type in vars(waterspout).items() if isinstance(column_type, ColumnType)}
 
 
 def column_type_of(found: Type, dimensions: int = 0) -> ColumnType:
@@ -39,7 +39,7 @@ def column_type_of(found: Type, dimensions: int = 0) -> ColumnType:
 
 
 def _composite(found: Type) -> ColumnType:
-    fields = {name: column_type_of(one) for name, one in found.fields}
+    fields = {name: column_type_of(field_type) for name, field_type in found.fields}
     if OPAQUE in fields.values():
         return OPAQUE
     return composite(found.name, found.schema or None, **fields)

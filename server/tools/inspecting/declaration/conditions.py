@@ -56,12 +56,12 @@ def stated(expression: str, column: str, column_type: ColumnType) -> Stated:
     is_whole = True
     names = _names(column)
     for part in _conjuncts(expression, names):
-        one = _of_comparison(part, names, column_type)
-        arguments = one.arguments()
+        statement = _of_comparison(part, names, column_type)
+        arguments = statement.arguments()
         if arguments.keys() & found.keys():
             is_whole = False
             continue
-        is_whole &= one.is_whole
+        is_whole &= statement.is_whole
         found |= arguments
     return Stated(**found, is_whole=is_whole)
 
@@ -74,11 +74,11 @@ def _conjuncts(expression: str, names: tuple[str, ...]) -> list[str]:
     """Split a condition at each AND of its top level. `OR x IS NULL` is left out: for null the rest is null, and a
     CHECK accepts that."""
     text = _bare(expression)
-    alternatives = [one for one in _split(text, " OR ") if not _is_null_test(one, names)]
+    alternatives = [alternative for alternative in _split(text, " OR ") if not _is_null_test(alternative, names)]
     if len(alternatives) != 1:
         return [text]
     parts = _split(_bare(alternatives[0]), " AND ")
-    return parts if len(parts) == 1 else [one for part in parts for one in _conjuncts(part, names)]
+    return parts if len(parts) == 1 else [conjunct for part in parts for conjunct in _conjuncts(part, names)]
 
 
 def _is_null_test(text: str, names: tuple[str, ...]) -> bool:
@@ -153,7 +153,7 @@ def _of_list(text: str, column_type: ColumnType) -> Stated:
     match = _LIST.fullmatch(text)
     if match is None or not column_type.is_text or column_type.choices:
         return _NOTHING
-    return Stated(choices=tuple(one[1:-1].replace("''", "'") for one in re.findall(_TEXT, match[1])))
+    return Stated(choices=tuple(literal[1:-1].replace("''", "'") for literal in re.findall(_TEXT, match[1])))
 
 
 def _of_length(operator: str, right: str) -> Stated:

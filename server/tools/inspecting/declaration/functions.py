@@ -59,9 +59,9 @@ def with_functions(
 ) -> Inspection:
     """Return the inspection with the functions that call the served tables, and others. refused: why a function does
     not fit, by its name with types. has_roles: as in `_Known`."""
-    served = {one.table.oid: one for one in found.inspected}
-    known = _Known(served, frozenset(one.resource.type for one in found.inspected), refused, has_roles)
-    paths = {"/operations", *[one.resource.path for one in found.inspected]}
+    served = {table.table.oid: table for table in found.inspected}
+    known = _Known(served, frozenset(table.resource.type for table in found.inspected), refused, has_roles)
+    paths = {"/operations", *[table.resource.path for table in found.inspected]}
     paths |= {hints.of_function(routine).path for routine in routines}
     by_name: defaultdict[tuple[str, str], list[Routine]] = defaultdict(list)
     for routine in routines:
@@ -70,17 +70,17 @@ def with_functions(
     reasons: list[NotServed] = []
     remarks = [*hints.unknown_functions(routines), *_unused_names(routines, hints)]
     for routine in routines:
-        others = [one for one in by_name[routine.schema, routine.name] if one is not routine]
-        one = _declared(routine, others, hints.of_function(routine), known, paths)
-        if isinstance(one, NotServed):
-            reasons.append(one)
+        others = [other for other in by_name[routine.schema, routine.name] if other is not routine]
+        function = _declared(routine, others, hints.of_function(routine), known, paths)
+        if isinstance(function, NotServed):
+            reasons.append(function)
         else:
-            path, usual = one.function.route_path, f"/{_base(routine)}"
+            path, usual = function.function.route_path, f"/{_base(routine)}"
             if path != (hints.of_function(routine).path or usual):
                 remarks.append(f"{routine.shown}: its path is {quoted(path)}: {quoted(usual)} is taken")
-            remarks += [f"{routine.shown}: {note}" for note in one.notes]
+            remarks += [f"{routine.shown}: {note}" for note in function.notes]
             paths.add(path)
-            made.append(one)
+            made.append(function)
     return msgspec.structs.replace(
         found, functions=tuple(made), not_called=tuple(reasons), remarks=(*found.remarks, *remarks)
     )
@@ -154,7 +154,9 @@ def _arguments(routine: Routine, hints: FunctionHints) -> _Arguments:
     declared: list[Attribute] = []
     notes: dict[str, Notes] = {}
     reasons: list[str] = []
-    has_prefix = all(len(one.name) > len(_PREFIX) and one.name.startswith(_PREFIX) for one in routine.arguments)
+    has_prefix = all(
+        len(parameter.name) > len(_PREFIX) and parameter.name.startswith(_PREFIX) for parameter in routine.arguments
+    )
     taken = set(hints.names.values())
     for number, argument in enumerate(routine.arguments, 1):
         column_type = column_type_of(argument.type)
@@ -213,8 +215,8 @@ def _takes(other: Routine, arguments: Sequence[Attribute]) -> bool:
     types = {argument.name: _type_name(argument.type) for argument in other.arguments}
     needed = {argument.name for argument in other.arguments if not argument.has_default}
     for sent in (arguments, [argument for argument in arguments if argument.required]):
-        fits = all(types.get(one.column_name, "") in one.type.sql_names for one in sent)
-        if fits and needed <= {one.column_name for one in sent}:
+        fits = all(types.get(attribute.column_name, "") in attribute.type.sql_names for attribute in sent)
+        if fits and needed <= {attribute.column_name for attribute in sent}:
             return True
     return False
 
@@ -242,4 +244,4 @@ def _path(routine: Routine, arguments: Sequence[Attribute], taken: set[str]) -> 
     other = f"{base}-function" if routine.is_default or not schema else f"{schema}-{base}"
     own = [base, f"{base}-by-{by}", other] if by else [base, other]
     candidates = chain(own, (f"{other}-{number}" for number in count(2)))
-    return next(path for one in candidates if (path := f"/{one}") not in taken)
+    return next(path for candidate in candidates if (path := f"/{candidate}") not in taken)

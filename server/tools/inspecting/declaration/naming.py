@@ -42,8 +42,8 @@ _SHORT_NOUN = re.compile(r"(?:^|_)(?:cd|db|id|ip|pc|tv|vm)$")
 @cache
 def _pluralizer() -> Pluralizer:
     rules = Pluralizer()  # type: ignore[no-untyped-call]
-    for one, many in _IRREGULAR:
-        rules.add_irregular_rule(one, many)
+    for single, many in _IRREGULAR:
+        rules.add_irregular_rule(single, many)
     for word in _SAME:
         rules.add_uncountable_rule(word)
     return rules
@@ -59,7 +59,10 @@ def snake_case(name: str) -> str:
         return name
     words = [word for part in re.split(r"[^\w-]|_", name) for word in _HUMP.split(part.strip("-"))]
     # Member names have no characters above U+FFFF.
-    kept = ["".join(one for one in word if (one.isalnum() and one <= "\uffff") or one == "-") for word in words]
+    kept = [
+        "".join(letter for letter in word if (letter.isalnum() and letter <= "\uffff") or letter == "-")
+        for word in words
+    ]
     return "_".join(word.lower() for word in kept if word).strip("_-")
 
 
@@ -104,7 +107,9 @@ def path_of(name: str) -> str:
 def ascii_of(name: str) -> str:
     """Return a name in ASCII letters, digits and `_` or `-`. Other letters become their number."""
     text = unicodedata.normalize("NFKD", name.replace("ß", "ss"))
-    letters = (one if one.isascii() else f"u{ord(one):x}" for one in text if not unicodedata.combining(one))
+    letters = (
+        letter if letter.isascii() else f"u{ord(letter):x}" for letter in text if not unicodedata.combining(letter)
+    )
     return "".join(letters)
 
 

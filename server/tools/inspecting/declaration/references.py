@@ -72,10 +72,10 @@ def references_of(table: InspectedTable, served: Mapping[int, Served]) -> list[I
     for key in table.foreign_keys:
         target = served.get(key.target)
         if target is not None and _reason_against(table, key, target) is None:
-            one = _reference(table, key, target)
-            found.setdefault((one.columns, one.references, key.target), one)
+            reference = _reference(table, key, target)
+            found.setdefault((reference.columns, reference.references, key.target), reference)
     order = {column.name: column.number for column in table.columns}
-    return sorted(found.values(), key=lambda one: (order[one.columns[0]], len(one.columns), one.key.name))
+    return sorted(found.values(), key=lambda each: (order[each.columns[0]], len(each.columns), each.key.name))
 
 
 def _reference(table: InspectedTable, key: ForeignKey, target: Served) -> InspectedReference:

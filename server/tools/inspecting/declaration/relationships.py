@@ -64,7 +64,7 @@ def to_one(reference: InspectedReference, own: Served, names: Names, methods: Me
         arguments["column"] = column
     if not reference.is_to_id:
         arguments["references"] = _names(reference.references)
-    if all(one.is_not_null for one in columns):
+    if all(own_column.is_not_null for own_column in columns):
         arguments["nullable"] = False
     open_methods = methods[own.table.oid]
     can_create, can_update = _ways(columns, own)
@@ -75,8 +75,8 @@ def to_one(reference: InspectedReference, own: Served, names: Names, methods: Me
     if "create" in open_methods and "nullable" in arguments:
         if "methods" in arguments:
             arguments["required"] = False
-        elif not any(must_be_sent(own.table, one) for one in columns):
-            is_trigger = not any(one.has_default or one.has_default_below for one in columns)
+        elif not any(must_be_sent(own.table, own_column) for own_column in columns):
+            is_trigger = not any(own_column.has_default or own_column.has_default_below for own_column in columns)
             arguments |= {"filled": True} if is_trigger else {"required": False}
     if column and columns[0].comment:
         arguments["description"] = columns[0].comment
@@ -88,8 +88,8 @@ def _ways(columns: Iterable[InspectedColumn], own: Served) -> tuple[bool, bool]:
     parts of one are, by a create."""
     is_free = not any(column.is_fixed for column in columns)
     has_id = any(column.name in own.identity.columns for column in columns)
-    can_create = is_free and (own.identity.is_composite or not has_id) and all(one.may_insert for one in columns)
-    return can_create, is_free and (has_id or all(one.may_update for one in columns))
+    can_create = is_free and (own.identity.is_composite or not has_id) and all(column.may_insert for column in columns)
+    return can_create, is_free and (has_id or all(column.may_update for column in columns))
 
 
 def reverse(
@@ -104,7 +104,7 @@ def reverse(
     that without hints. is_only: whether no other key of that table refers to this one."""
     target = reference.target
     place = f"the relationship from {source.table.full_name} ({', '.join(reference.columns)})"
-    candidates, unhinted = [_reverse_names(reference, source, one, is_only) for one in own_names]
+    candidates, unhinted = [_reverse_names(reference, source, own_name, is_only) for own_name in own_names]
     name = names.take(place, candidates, unhinted=unhinted)
     arguments: dict[str, Any] = {"foreign_key": _names(reference.columns)}
     if not reference.is_to_id:
@@ -161,15 +161,17 @@ def through(ends: Ends, own: InspectedReference, other: InspectedReference, name
     link = Link(ends.table.name, _names(own.columns), _names(other.columns), schema=schema)
     arguments: dict[str, Any] = {"through": link}
     open_methods = _link_methods(ends)
-    is_stated = _is_changed(own.target, methods) or any(_is_denied(one.target.table) for one in (own, other))
+    is_stated = _is_changed(own.target, methods) or any(
+        _is_denied(reference.target.table) for reference in (own, other)
+    )
     if is_stated and open_methods < RELATIONSHIP_METHODS:
         arguments["methods"] = open_methods
     return ToMany(name, other.target.type, **arguments)
 
 
-def _is_changed(one: Served, methods: Methods) -> bool:
+def _is_changed(served: Served, methods: Methods) -> bool:
     """Return whether requests create or update a resource. If not, its relationships need no methods of their own."""
-    return bool(methods[one.table.oid] & {"create", "update"})
+    return bool(methods[served.table.oid] & {"create", "update"})
 
 
 def _is_denied(table: InspectedTable) -> bool:

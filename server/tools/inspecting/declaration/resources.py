@@ -63,10 +63,10 @@ def declare(database: InspectedDatabase, hints: Hints) -> Inspection:
     referred = {key.target for table in database.tables for key in table.foreign_keys}
     pure = {ends.table.oid for ends in links if ends.is_pure and ends.table.oid not in referred}
     if pure:
-        served = _served(tables, {oid: one for oid, one in identities.items() if oid not in pure}, hints)
+        served = _served(tables, {oid: identity for oid, identity in identities.items() if oid not in pure}, hints)
         links = links_of(tables, served)
     known = _known(database.full_names, served, links, hints)
-    names = {oid: Names(one.table.full_name, hints.of(one.table)) for oid, one in served.items()}
+    names = {oid: Names(route.table.full_name, hints.of(route.table)) for oid, route in served.items()}
     made = _all_inspected(known, names)
     reasons = [
         NotServed(table.full_name, found.reason, found.advice)
@@ -74,16 +74,16 @@ def declare(database: InspectedDatabase, hints: Hints) -> Inspection:
         if table.oid not in served and table.oid not in pure
         if isinstance(found := identities[table.oid], NoIdentity)
     ]
-    told = [NotServed(one.full_name, one.reason) for one in database.left_out if not one.kind]
+    told = [NotServed(left_out.full_name, left_out.reason) for left_out in database.left_out if not left_out.kind]
     remarks = [*hints.unknown(database), *_remarks(served, hints)]
     for oid in served:
         remarks += [*names[oid].remarks, *names[oid].unused_hints()]
     return Inspection(
         inspected=tuple(made),
-        not_served=tuple(sorted((*reasons, *told), key=lambda one: one.full_name)),
+        not_served=tuple(sorted((*reasons, *told), key=lambda left_out: left_out.full_name)),
         remarks=tuple(remarks),
         links=len(pure),
-        left_out=tuple([one.kind for one in database.left_out if one.kind]),
+        left_out=tuple([left_out.kind for left_out in database.left_out if left_out.kind]),
     )
 
 
@@ -91,7 +91,7 @@ def _served(
     tables: Mapping[int, InspectedTable], identities: Mapping[int, Identity | NoIdentity], hints: Hints
 ) -> dict[int, Served]:
     """Return the tables that become resources, with their types and paths."""
-    ids = {oid: one for oid, one in identities.items() if isinstance(one, Identity)}
+    ids = {oid: identity for oid, identity in identities.items() if isinstance(identity, Identity)}
     bases = _bases({oid: tables[oid].name for oid in ids}, hints.prefixes)
     count = Counter(singular(base) for oid, base in bases.items())
     types: dict[int, str] = {oid: hints.of(tables[oid]).type for oid in ids if hints.of(tables[oid]).type}
@@ -122,7 +122,7 @@ def _bases(names: Mapping[int, str], prefixes: Sequence[str]) -> dict[int, str]:
 
 
 def _without(name: str, prefixes: Sequence[str]) -> str:
-    longest = max((one for one in prefixes if name.startswith(one)), key=len, default="")
+    longest = max((prefix for prefix in prefixes if name.startswith(prefix)), key=len, default="")
     return name.removeprefix(longest)
 
 
@@ -146,66 +146,66 @@ def _free_type(table: InspectedTable, base: str, count: Counter[str], taken: set
 
 def _remarks(served: Mapping[int, Served], hints: Hints) -> list[str]:
     """Return a message for each type and each path that is not the first choice."""
-    plain = {oid: singular(snake_case(one.table.name)) for oid, one in served.items()}
+    plain = {oid: singular(snake_case(route.table.name)) for oid, route in served.items()}
     count = Counter(plain.values())
-    hinted = {hints.of(one.table).type for one in served.values()} - {""}
+    hinted = {hints.of(route.table).type for route in served.values()} - {""}
     remarks = []
-    for oid, one in served.items():
-        name, wanted = one.table.full_name, plain[oid]
-        if wanted != one.type and count[wanted] > 1:
-            remarks.append(f"{name}: its type is {quoted(one.type)}: several tables are called {quoted(wanted)}")
-        elif wanted in hinted and not hints.of(one.table).type:
-            remarks.append(f"{name}: its type is {quoted(one.type)}: another table has {quoted(wanted)}")
-        path = _wanted_path(one.table, one.type, hints)
-        if path != one.path:
-            remarks.append(f"{name}: its path is {quoted(one.path)}: another resource has {quoted(path)}")
+    for oid, route in served.items():
+        name, wanted = route.table.full_name, plain[oid]
+        if wanted != route.type and count[wanted] > 1:
+            remarks.append(f"{name}: its type is {quoted(route.type)}: several tables are called {quoted(wanted)}")
+        elif wanted in hinted and not hints.of(route.table).type:
+            remarks.append(f"{name}: its type is {quoted(route.type)}: another table has {quoted(wanted)}")
+        path = _wanted_path(route.table, route.type, hints)
+        if path != route.path:
+            remarks.append(f"{name}: its path is {quoted(route.path)}: another resource has {quoted(path)}")
     return remarks
 
 
 def _known(names: Mapping[int, str], served: Mapping[int, Served], links: list[Ends], hints: Hints) -> _Known:
-    references = {oid: references_of(one.table, served) for oid, one in served.items()}
+    references = {oid: references_of(route.table, served) for oid, route in served.items()}
     by_target: defaultdict[int, list[InspectedReference]] = defaultdict(list)
     for found in references.values():
-        for one in found:
+        for reference in found:
             # Related resources need an index over the key, which a view has only by chance.
-            if one.source.kind not in VIEWS:
-                by_target[one.target.table.oid].append(one)
-    methods = {oid: _methods(one)[0] for oid, one in served.items()}
+            if reference.source.kind not in VIEWS:
+                by_target[reference.target.table.oid].append(reference)
+    methods = {oid: _methods(route)[0] for oid, route in served.items()}
     return _Known(served, names, references, by_target, links, methods, hints)
 
 
 def _all_inspected(known: _Known, names: Mapping[int, Names]) -> list[Inspected]:
     """Declare all resources. Attributes get their names first, then the to-ones, then the other sides."""
     fields: defaultdict[int, list[Field]] = defaultdict(list)
-    for oid, one in known.served.items():
-        fields[oid] += _attributes(one, known, names[oid])
+    for oid, route in known.served.items():
+        fields[oid] += _attributes(route, known, names[oid])
     to_one_names: dict[InspectedReference, tuple[str, str]] = {}
-    for oid, one in known.served.items():
+    for oid, route in known.served.items():
         for reference in known.references[oid]:
-            made = to_one(reference, one, names[oid], known.methods)
+            made = to_one(reference, route, names[oid], known.methods)
             to_one_names[reference] = made.name, names[oid].unhinted.get(made.name, made.name)
             fields[oid].append(Field(made))
     for oid in known.served:
         others = [Field(made) for made in _other_sides(oid, known, names[oid], to_one_names)]
         fields[oid] += sorted(others, key=lambda field: field.declaration.name)
-    return [_inspected(one, tuple(fields[oid]), known) for oid, one in known.served.items()]
+    return [_inspected(route, tuple(fields[oid]), known) for oid, route in known.served.items()]
 
 
-def _attributes(one: Served, known: _Known, names: Names) -> list[Field]:
-    table = one.table
-    written = [key for key in known.references[table.oid] if not key.is_part_of_id(one.identity)]
+def _attributes(served: Served, known: _Known, names: Names) -> list[Field]:
+    table = served.table
+    written = [key for key in known.references[table.oid] if not key.is_part_of_id(served.identity)]
     keys = {column for reference in written for column in reference.columns}
-    parts = one.identity.columns
+    parts = served.identity.columns
     own = [
         column
         for column in table.columns
-        if column.may_select and column.name not in keys and (one.identity.is_composite or column.name not in parts)
+        if column.may_select and column.name not in keys and (served.identity.is_composite or column.name not in parts)
     ]
     # A column whose name needs no change keeps it.
     chosen = {}
     for column in sorted(own, key=lambda column: column.name != snake_case(column.name)):
         plain = snake_case(column.name)
-        candidates = (plain, f"{one.type}_{plain}" if plain else f"column_{column.number}")
+        candidates = (plain, f"{served.type}_{plain}" if plain else f"column_{column.number}")
         chosen[column.name] = names.take(f"the column {quoted(column.name)}", candidates, column=column.name)
     methods = known.methods[table.oid]
     return [
@@ -218,7 +218,7 @@ def _other_sides(
 ) -> list[Any]:
     count = Counter(reference.source.oid for reference in known.reverse.get(oid, ()))
     made: list[Any] = []
-    for reference in sorted(known.reverse.get(oid, ()), key=lambda one: to_one_names[one][0] != one.target.type):
+    for reference in sorted(known.reverse.get(oid, ()), key=lambda each: to_one_names[each][0] != each.target.type):
         source = known.served[reference.source.oid]
         is_only = count[source.table.oid] == 1
         made.append(reverse(reference, source, to_one_names[reference], is_only, names, known.methods))
@@ -229,25 +229,25 @@ def _other_sides(
     return made
 
 
-def _inspected(one: Served, fields: tuple[Field, ...], known: _Known) -> Inspected:
-    table = one.table
-    methods, notes = _methods(one)
+def _inspected(served: Served, fields: tuple[Field, ...], known: _Known) -> Inspected:
+    table = served.table
+    methods, notes = _methods(served)
     arguments: dict[str, Any] = {}
     if not table.is_default:
         arguments["schema"] = table.schema
-    if "create" in methods and _has_client_ids(one):
+    if "create" in methods and _has_client_ids(served):
         arguments["client_ids"] = True
     if methods != RESOURCE_METHODS:
         arguments["methods"] = methods
     if table.comment:
         arguments["description"] = table.comment
     resource = Resource(
-        one.type,
-        one.path,
+        served.type,
+        served.path,
         table.name,
         attributes=tuple([made for field in fields if isinstance(made := field.declaration, Attribute)]),
         relationships=tuple([made for field in fields if not isinstance(made := field.declaration, Attribute)]),
-        id=one.identity.id,
+        id=served.identity.id,
         **arguments,
     )
     unstated = [text for _, text in unserved_keys(table, known.served, known.names)]
@@ -273,12 +273,12 @@ def _table_notes(table: InspectedTable) -> list[str]:
     return notes
 
 
-def _methods(one: Served) -> tuple[frozenset[str], list[str]]:
+def _methods(served: Served) -> tuple[frozenset[str], list[str]]:
     """Return what may be done with a resource, and comments about what may not."""
-    table, closed, notes = one.table, set(), []
+    table, closed, notes = served.table, set(), []
     if not table.allowed_writes & INSERT or not any(column.may_insert for column in table.columns):
         closed.add("create")
-    elif reason := _reason_against_create(one):
+    elif reason := _reason_against_create(served):
         closed.add("create")
         notes.append(f"It cannot be created: {reason}")
     if not table.allowed_writes & UPDATE or not any(column.may_update for column in table.columns):
@@ -288,8 +288,8 @@ def _methods(one: Served) -> tuple[frozenset[str], list[str]]:
     return RESOURCE_METHODS - closed, notes
 
 
-def _reason_against_create(one: Served) -> str:
-    table, columns = one.table, one.identity.columns
+def _reason_against_create(served: Served) -> str:
+    table, columns = served.table, served.identity.columns
     for column in table.columns:
         if column.denied_sequences and not column.is_fixed:
             sequences = ", ".join(column.denied_sequences)
@@ -304,15 +304,15 @@ def _reason_against_create(one: Served) -> str:
                 return f"{quoted(column.name)} is {column.type.shown}, which can only be read: give it a default"
     # A row of nothing but defaults names the id.
     denied = [name for name in columns if not table.column(name).may_insert]
-    if denied and not any(_may_send(one, column) for column in table.columns):
+    if denied and not any(_may_send(served, column) for column in table.columns):
         return f"the role may write none of its columns that it may read: {table.grant('INSERT', *denied)}"
     return ""
 
 
-def _may_send(one: Served, column: InspectedColumn) -> bool:
+def _may_send(served: Served, column: InspectedColumn) -> bool:
     """Return whether a POST may contain the value of a column."""
     is_open = column.may_insert and column.may_select and not column.is_fixed
-    is_free = one.identity.is_composite or column.name not in one.identity.columns
+    is_free = served.identity.is_composite or column.name not in served.identity.columns
     return is_open and is_free and not column_type_of(column.type, column.dimensions).is_read_only
 
 
@@ -322,6 +322,6 @@ def _is_chosen(table: InspectedTable, name: str) -> bool:
     return not (column.has_default or column.is_fixed or is_filled(table, column))
 
 
-def _has_client_ids(one: Served) -> bool:
+def _has_client_ids(served: Served) -> bool:
     """Return whether a POST has to contain the id. The parts of an id come from attributes and relationships."""
-    return not one.identity.is_composite and _is_chosen(one.table, one.identity.columns[0])
+    return not served.identity.is_composite and _is_chosen(served.table, served.identity.columns[0])

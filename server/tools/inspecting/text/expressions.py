@@ -48,7 +48,9 @@ def literal(text: str) -> str:
     "it's" 'a "b"'
     """
     quote = "'" if text.count('"') > text.count("'") else '"'
-    escaped = "".join(f"\\{one}" if one == quote else "'" if one == "'" else repr(one)[1:-1] for one in text)
+    escaped = "".join(
+        f"\\{letter}" if letter == quote else "'" if letter == "'" else repr(letter)[1:-1] for letter in text
+    )
     return f"{quote}{escaped}{quote}"
 
 
@@ -65,9 +67,9 @@ def flat(expression: Expression) -> str:
 
 def lines_of(expression: Expression, start: str, end: str, indent: str = "") -> list[str]:
     """Return the lines of an expression. start: the text before it, such as `name=`. end: the text after it."""
-    one = f"{indent}{start}{flat(expression)}{end}"
-    if isinstance(expression, str) or (not _must_break(expression) and len(one) <= WIDTH):
-        return [one]
+    line = f"{indent}{start}{flat(expression)}{end}"
+    if isinstance(expression, str) or (not _must_break(expression) and len(line) <= WIDTH):
+        return [line]
     inner = indent + INDENT
     if isinstance(expression, Text):
         return _broken_text(expression.text, start, end, indent)
@@ -129,7 +131,7 @@ def import_lines(module: str, names: Sequence[str]) -> list[str]:
     if not names:
         return []
     ordered = sorted(names, key=lambda name: (0 if name.isupper() else 1 if name[0].isupper() else 2, name))
-    one = f"from {module} import {', '.join(ordered)}"
-    if len(one) <= WIDTH:
-        return [one]
+    line = f"from {module} import {', '.join(ordered)}"
+    if len(line) <= WIDTH:
+        return [line]
     return [f"from {module} import (", *(f"{INDENT}{name}," for name in ordered), ")"]

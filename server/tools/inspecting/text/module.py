@@ -65,9 +65,9 @@ def python_module(inspection: Inspection, database: str) -> str:
     writer = _Writer()
     body: list[str] = []
     names: list[str] = []
-    for one in inspection.inspected:
-        names.append(constant_of(one.resource.type, {*_TAKEN, *names}))
-        body += ["", *writer.resource(one, names[-1])]
+    for table in inspection.inspected:
+        names.append(constant_of(table.resource.type, {*_TAKEN, *names}))
+        body += ["", *writer.resource(table, names[-1])]
     for made in inspection.functions:
         names.append(constant_of(made.function.route_path.strip("/"), {*_TAKEN, *names}, "_FUNCTION"))
         body += ["", *writer.function(made, names[-1])]
@@ -85,8 +85,8 @@ def python_module(inspection: Inspection, database: str) -> str:
 def _by_reason(others: Sequence[NotServed]) -> list[list[NotServed]]:
     """Group what has equal reasons, in the order of the first of each."""
     groups: dict[str, list[NotServed]] = {}
-    for one in others:
-        groups.setdefault(one.reason, []).append(one)
+    for left_out in others:
+        groups.setdefault(left_out.reason, []).append(left_out)
     return list(groups.values())
 
 
@@ -96,7 +96,7 @@ def _told(alike: Sequence[NotServed]) -> str:
     if not more:
         return f"{first.full_name}: {first.text}"
     advice = f", such as {first.advice}" if first.advice else ""
-    return f"{', '.join([one.full_name for one in alike])}: {first.reason}{advice}"
+    return f"{', '.join([left_out.full_name for left_out in alike])}: {first.reason}{advice}"
 
 
 @cache
@@ -119,15 +119,15 @@ class _Writer:
         ]
         return [*library, *([""] if library else []), *import_lines("waterspout", sorted(self.used))]
 
-    def resource(self, one: Inspected, name: str) -> list[str]:
+    def resource(self, inspected: Inspected, name: str) -> list[str]:
         """Return the lines of a resource, with the comments above it."""
-        lines = [line for note in (*one.notes, *one.unstated) for line in comment(note)]
-        written = self.struct(one.resource)
-        notes = {field.declaration.name: field.notes for field in one.fields}
+        lines = [line for note in (*inspected.notes, *inspected.unstated) for line in comment(note)]
+        written = self.struct(inspected.resource)
+        notes = {field.declaration.name: field.notes for field in inspected.fields}
         parts = []
         for keyword, value in written.parts:
             if keyword in ("attributes", "relationships"):
-                fields = getattr(one.resource, keyword)
+                fields = getattr(inspected.resource, keyword)
                 assert isinstance(value, FunctionCall)
                 about = tuple([notes[field.name] for field in fields])
                 value = FunctionCall("(", ")", value.parts, about, is_broken=True)
@@ -135,11 +135,11 @@ class _Writer:
         whole = FunctionCall(written.open, written.close, tuple(parts), is_broken=True)
         return [*lines, *lines_of(whole, f"{name} = ", "")]
 
-    def function(self, one: InspectedFunction, name: str) -> list[str]:
+    def function(self, function: InspectedFunction, name: str) -> list[str]:
         """Return the lines of a function, with the comments above it."""
-        lines = [line for note in one.notes for line in comment(note)]
-        written = self.struct(one.function)
-        about = tuple([one.argument_notes.get(argument.name, ()) for argument in one.function.arguments])
+        lines = [line for note in function.notes for line in comment(note)]
+        written = self.struct(function.function)
+        about = tuple([function.argument_notes.get(argument.name, ()) for argument in function.function.arguments])
         parts = [
             (
                 keyword,
@@ -188,7 +188,7 @@ class _Writer:
             case frozenset():
                 return self.methods(value)
             case tuple():
-                return FunctionCall("(", ")", tuple([("", self.value(one)) for one in value]))
+                return FunctionCall("(", ")", tuple([("", self.value(item)) for item in value]))
             case str() if name == "description":
                 return Text(value)
             case str():
@@ -233,8 +233,8 @@ class _Writer:
         self.used.add("composite")
         *schema, name = [part.replace('""', '"') for part in re.findall(r'"((?:[^"]|"")*)"', column_type.sql_type)]
         parts: list[tuple[str, Expression]] = [("", literal(part)) for part in (name, *schema)]
-        for field, one in column_type.fields:
-            value = self.column_type(one)
+        for field, read_type in column_type.fields:
+            value = self.column_type(read_type)
             is_name = field.isidentifier() and not iskeyword(field)
             parts.append((field, value) if is_name else ("", f"**{{{literal(field)}: {flat(value)}}}"))
         return call("composite", *parts)
@@ -244,9 +244,9 @@ def _is_composite(value: msgspec.Struct) -> bool:
     return isinstance(value, Id) and bool(msgspec.structs.asdict(value).get("columns"))
 
 
-def flat_id(one: Id) -> tuple[Any, ...]:
+def flat_id(declared_id: Id) -> tuple[Any, ...]:
     """Return an Id as a value that can be compared."""
-    return msgspec.structs.astuple(one)
+    return msgspec.structs.astuple(declared_id)
 
 
 def _set(methods: frozenset[str]) -> str:
