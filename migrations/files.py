@@ -108,13 +108,13 @@ def _load(folder: Traversable) -> tuple[Migration, ...]:
 
 def _numbered(folder: Traversable) -> list[Traversable]:
     try:
-        found = [path for path in folder.iterdir() if LOOKS_NUMBERED.fullmatch(path.name)]
+        numbered = [path for path in folder.iterdir() if LOOKS_NUMBERED.fullmatch(path.name)]
     except OSError as error:
         raise MigrationError(f"the migrations folder {folder} cannot be read: {error.strerror}") from error
-    for path in found:
+    for path in numbered:
         if not NAME.fullmatch(path.name):
             raise MigrationError(f"{path.name} looks like a migration, but its name must be NNNN_<what>.sql")
-    return sorted(found, key=lambda path: path.name)
+    return sorted(numbered, key=lambda path: path.name)
 
 
 def _read(path: Traversable) -> Migration:
@@ -139,7 +139,7 @@ def _read(path: Traversable) -> Migration:
 def _marks(name: str, sql: str) -> set[str]:
     """Return the marks on the first lines. An unknown or misplaced mark is an error, because its author relies on
     it."""
-    found: set[str] = set()
+    marks: set[str] = set()
     is_head = True
     for number, line in enumerate(sql.split("\n"), 1):
         is_head = is_head and bool(MARK.match(line))
@@ -150,5 +150,5 @@ def _marks(name: str, sql: str) -> set[str]:
             raise MigrationError(f"{name}, line {number} is {mark!r}; a mark is {' or '.join(map(repr, MARKS))}")
         if not is_head:
             raise MigrationError(f"{name}, line {number}: marks must be on the first lines, before everything else")
-        found.add(mark)
-    return found
+        marks.add(mark)
+    return marks

@@ -105,8 +105,8 @@ async def read(conn: Connection, table: str = TABLE) -> tuple[Applied, ...]:
 
 
 async def _exists(conn: Connection, table: str) -> bool:
-    found: bool = await conn.fetchval(_EXISTS, table)
-    return found
+    exists: bool = await conn.fetchval(_EXISTS, table)
+    return exists
 
 
 def faults(migrations: Sequence[Migration], record: Sequence[Applied]) -> Iterator[str]:

@@ -59,15 +59,15 @@ def split(sql: str) -> tuple[MigrationStatement, ...]:
     >>> [statement.sql for statement in split("SELECT 1; -- one\\nSELECT ';' ;")]
     ['SELECT 1', "SELECT ';'"]
     """
-    found = []
+    split_statements = []
     held: list[Token] = []
     for token in _tokens(sql):
         if token.text == ";" and not _is_open(held):
-            found.append(held)
+            split_statements.append(held)
             held = []
         elif held or token.kind not in ("blank", "comment"):
             held.append(token)
-    return tuple(_statement(sql, tokens) for tokens in (*found, held) if tokens)
+    return tuple(_statement(sql, tokens) for tokens in (*split_statements, held) if tokens)
 
 
 def is_ended(sql: str) -> bool:

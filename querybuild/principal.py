@@ -52,7 +52,7 @@ def claim_of(claims: Mapping[str, Any], path: str) -> Any:
     end = path.rfind(".")
     while end > 0:
         inner = claims.get(path[:end])
-        if isinstance(inner, Mapping) and (found := claim_of(inner, path[end + 1 :])) is not None:
-            return found
+        if isinstance(inner, Mapping) and (claim := claim_of(inner, path[end + 1 :])) is not None:
+            return claim
         end = path.rfind(".", 0, end)
     return None

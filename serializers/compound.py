@@ -83,9 +83,9 @@ def single_level(root: Node, rows: Sequence[Row]) -> list[Level]:
 def levels(root: Node, rows: Sequence[Sequence[Row]], step_rows: int) -> Steps[list[Level]]:
     """Return the level of the primary resources, then those of the included ones, in pre-order. rows: the rows of each
     node, in pre-order."""
-    found: list[Level] = []
-    yield from _add_level(root, rows[0], None, iter(rows[1:]), found, step_rows)
-    return found
+    arranged: list[Level] = []
+    yield from _add_level(root, rows[0], None, iter(rows[1:]), arranged, step_rows)
+    return arranged
 
 
 def _add_level(
@@ -93,17 +93,17 @@ def _add_level(
     rows: Sequence[Row],
     ids: list[bytes] | None,
     below: Iterator[Sequence[Row]],
-    found: list[Level],
+    arranged: list[Level],
     step_rows: int,
 ) -> Steps[None]:
     level = Level(node, rows, ids, tuple([branch.relationship.name for branch in node.branches]), [])
-    found.append(level)
+    arranged.append(level)
     for branch in node.branches:
         by = _by_own_key if branch.relationship.is_own_key else _by_parent
         children = yield from by(node, branch, rows, next(below), step_rows)
         level.linkage.append(children.linkage)
         if branch.is_included:
-            yield from _add_level(branch.node, children.rows, children.ids, below, found, step_rows)
+            yield from _add_level(branch.node, children.rows, children.ids, below, arranged, step_rows)
 
 
 def _by_own_key(
@@ -179,7 +179,7 @@ def _chosen_linkage(
     """Return the linkage of each parent with its `meta`. counts: how many resources each shows."""
     choice = branch.choice
     assert choice is not None
-    found: list[ChosenLinkage] = []
+    chosen: list[ChosenLinkage] = []
     more, totals = (children.more, children.totals) if isinstance(children, FirstRows) else ({}, {})
     has_data = choice.size != 0
     for data, count, parent in zip(linkage, counts, parents, strict=True):
@@ -191,8 +191,8 @@ def _chosen_linkage(
         if choice.has_total:
             # Without a size all resources are shown. A parent without rows has no total.
             members += b',"total":%d' % totals.get(parent, count)
-        found.append((data if has_data else None, members, query or b""))
-    return found
+        chosen.append((data if has_data else None, members, query or b""))
+    return chosen
 
 
 def _linkage(branch: Branch, counts: Sequence[int], ids: Sequence[bytes]) -> Linkage:
@@ -209,11 +209,11 @@ def _linkage(branch: Branch, counts: Sequence[int], ids: Sequence[bytes]) -> Lin
     return linkage
 
 
-def merge(found: list[Level], step_rows: int) -> Steps[list[Merged]]:
+def merge(arranged: list[Level], step_rows: int) -> Steps[list[Merged]]:
     """Return each resource once, at the place where it is first seen. The primary resources come first, even if an
     include leads back to them."""
     by_identity: dict[tuple[Resource, Any], Merged] = {}
-    for level in found:
+    for level in arranged:
         resource = level.node.resource
         links = zip(*level.linkage, strict=True) if level.linkage else [()] * len(level.rows)
         for chunk in slices(list(zip(level.rows, links, strict=True)), step_rows):

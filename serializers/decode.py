@@ -156,8 +156,8 @@ class Decoder:
         if data is None:
             return LinkageChange((), False, pointer, mode)
         if isinstance(data, list):
-            found = [self._identifier(item, f"{pointer}/{index}") for index, item in enumerate(data)]
-            return LinkageChange(tuple(item for item in found if item is not None), True, pointer, mode)
+            identifiers = [self._identifier(item, f"{pointer}/{index}") for index, item in enumerate(data)]
+            return LinkageChange(tuple(item for item in identifiers if item is not None), True, pointer, mode)
         identifier = self._identifier(data, pointer)
         return None if identifier is None else LinkageChange((identifier,), False, pointer, mode)
 

@@ -121,18 +121,18 @@ class DocumentEncoder:
         self, rows: Sequence[Sequence[Row]], received_bytes: int, budget: _ByteBudget, step_rows: int
     ) -> Steps[_Resources]:
         node = self._plan.node
-        found = (yield from levels(node, rows, step_rows)) if node.branches else single_level(node, rows[0])
+        arranged = (yield from levels(node, rows, step_rows)) if node.branches else single_level(node, rows[0])
         add = self._add_merged if self._is_merged else self._add_levels
-        return (yield from add(found, received_bytes, budget, step_rows))
+        return (yield from add(arranged, received_bytes, budget, step_rows))
 
     def _add_levels(
-        self, found: list[Level], received_bytes: int, budget: _ByteBudget, step_rows: int
+        self, arranged: list[Level], received_bytes: int, budget: _ByteBudget, step_rows: int
     ) -> Steps[_Resources]:
         encoder = self._encoder
         primary, included = list[bytes](), list[bytes]()
-        written = [(found[0], encoder.primary, primary)]
+        written = [(arranged[0], encoder.primary, primary)]
         if encoder.shows_included:
-            written += [(level, encoder.included, included) for level in found[self._first_included :]]
+            written += [(level, encoder.included, included) for level in arranged[self._first_included :]]
         for level, write, texts in written:
             for part in row_slices(level.rows, received_bytes, step_rows):
                 encoded = write(level if part is ALL else level.part(part))
@@ -143,11 +143,11 @@ class DocumentEncoder:
         return primary, included
 
     def _add_merged(
-        self, found: list[Level], received_bytes: int, budget: _ByteBudget, step_rows: int
+        self, arranged: list[Level], received_bytes: int, budget: _ByteBudget, step_rows: int
     ) -> Steps[_Resources]:
         """Return the included resources if levels must be merged. Objects that show the same fields are encoded at
         once. Only primary resources show their distance."""
-        resources = yield from merge(found, step_rows)
+        resources = yield from merge(arranged, step_rows)
         measured = None if self._plan.rows.nearest is None else self._plan.node
         alike: dict[tuple[Resource, tuple[str, ...], bool], list[int]] = {}
         numbered = enumerate(resources)
@@ -169,9 +169,9 @@ class DocumentEncoder:
                 for index, text in zip(indexes[part], encoded, strict=True):
                     objects[index] = text
                 yield
-        count, comma = len(found[0].rows), self._encoder.comma
+        count, comma = len(arranged[0].rows), self._encoder.comma
         if self._plan.is_linkage:
-            primary = [comma.join(self._encoder.primary(found[0]))] if count else []
+            primary = [comma.join(self._encoder.primary(arranged[0]))] if count else []
             count *= self._first_included
         else:
             primary = yield from _joined(objects[:count], comma)
@@ -186,8 +186,8 @@ def _with_commas(texts: Sequence[bytes], comma: bytes) -> Sequence[bytes]:
 
 def _joined(objects: Sequence[bytes], between: bytes) -> Steps[list[bytes]]:
     """Join the objects to pieces of limited size."""
-    found = []
+    pieces = []
     for part in piece_slices(objects):
-        found.append(between.join(objects[part]))
+        pieces.append(between.join(objects[part]))
         yield
-    return found
+    return pieces

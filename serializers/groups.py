@@ -22,8 +22,8 @@ def encode_groups(plan: ReadPlan, rows: Sequence[Row]) -> msgspec.Raw:
     assert grouping is not None
     names, count = [attribute.name for attribute in plan.node.attributes], len(grouping.by)
     by, numbers = names[:count], names[count:]
-    found = [
+    objects = [
         {"by": dict(zip(by, values[:count], strict=True)), **dict(zip(numbers, values[count:], strict=True))}
         for values in values_of(plan.node)(rows)
     ]
-    return msgspec.Raw(_ENCODER.encode(found))
+    return msgspec.Raw(_ENCODER.encode(objects))

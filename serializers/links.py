@@ -173,7 +173,7 @@ def linkage_query(sent: str, parameters: Sequence[str], size: int) -> str:
     >>> linkage_query("include=computers&includeSort%5Bcomputers%5D=-name", ["includeSort[computers]"], 3)
     'page%5Bsize%5D=3&sort=-name&page%5Bafter%5D='
     """
-    found = [_parameter("page[size]", str(size))]
+    members = [_parameter("page[size]", str(size))]
     for part in sent.split("&"):
         if not part.startswith(CHOICES):
             continue
@@ -183,8 +183,8 @@ def linkage_query(sent: str, parameters: Sequence[str], size: int) -> str:
             family, _, keys = name.partition("]")
             own = _FAMILIES[family.partition("[")[0]] + keys
             if own != "page[size]":
-                found.append(f"{quote_segment(own)}={value}")
-    return "&".join((*found, _parameter("page[after]", "")))
+                members.append(f"{quote_segment(own)}={value}")
+    return "&".join((*members, _parameter("page[after]", "")))
 
 
 _FAMILIES = dict(zip(CHOICES, ("filter", "sort", "page"), strict=True))

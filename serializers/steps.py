@@ -2,12 +2,12 @@
 after each step and returns its result.
 
     def doubled(numbers, step_rows):
-        found = []
+        doubled = []
         for chunk in slices(numbers, step_rows):
-            found += [2 * number for number in chunk]
+            doubled += [2 * number for number in chunk]
             if step_rows:
                 yield
-        return found
+        return doubled
 
 `run_steps` runs a generator without pauses. The server runs long ones with pauses. Short work is one step, because
 pauses would cost a document of up to 4,000 rows a tenth of its time.

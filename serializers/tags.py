@@ -58,11 +58,11 @@ def entity_tag(version: str | None, document: bytes) -> str:
 
 def tag_of_pieces(version: str | None, pieces: Sequence[bytes]) -> Steps[str]:
     """Return the tag of a document in pieces. A step takes the time of one piece."""
-    found = xxh3_64()
+    digest = xxh3_64()
     for piece in pieces:
-        found.update(piece)
+        digest.update(piece)
         yield
-    return _tag(version, found.hexdigest())
+    return _tag(version, digest.hexdigest())
 
 
 def _tag(version: str | None, digest: str) -> str:

@@ -104,9 +104,9 @@ class TypedDocument:
             names += 1 + len(values)
             objects += 1
         if data.relationships is not UNSET:
-            found = astuple(data.relationships)
-            present = tuple(map(is_not, found, _UNSET))
-            linked = [member.data for member in compress(found, present)]
+            linkages = astuple(data.relationships)
+            present = tuple(map(is_not, linkages, _UNSET))
+            linked = [member.data for member in compress(linkages, present)]
             filled = present, tuple(map(bool, linked))
             identifiers = sum(
                 [len(linkage) if linkage.__class__ is list else linkage is not None for linkage in linked]

@@ -110,17 +110,17 @@ class Routes:
             path = below_prefix(path, settings.path_prefix)
         if path is None:
             return SERVER if request.path == ASTERISK else NOT_FOUND
-        if self.routes and (found := self._match_custom(path)) is not None:
-            return found
+        if self.routes and (match := self._match_custom(path)) is not None:
+            return match
         route = match_route(path, self.engine.catalog, self.engine.fixed_paths)
         return NOT_FOUND if route is None else Match(HANDLERS[route.shape], route)
 
     def _match_custom(self, path: str) -> Match | None:
         text = path_text(path)
         for pattern, handler, methods in self.routes:
-            found = pattern.fullmatch(text)
-            if found is not None:
-                arguments = tuple([unquote_to_bytes(group or "") for group in found.groups()])
+            match = pattern.fullmatch(text)
+            if match is not None:
+                arguments = tuple([unquote_to_bytes(group or "") for group in match.groups()])
                 return Match(handler, Route(Shape.CUSTOM, path, methods=methods), arguments)
         return None
 

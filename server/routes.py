@@ -333,13 +333,13 @@ def _form_route(path: str, catalog: Catalog) -> Route | None:
     action, _, written = path.removeprefix(PAGES).partition("/")
     written = written.rpartition("/")[0] if action == "bytes" else written
     shape, about = FORMS.get(action, (None, ()))
-    found = match_route(f"/{written}", catalog, {}) if shape is not None else None
-    if shape is None or found is None or found.shape not in about or found.resource is None:
+    route = match_route(f"/{written}", catalog, {}) if shape is not None else None
+    if shape is None or route is None or route.shape not in about or route.resource is None:
         return None
-    holder = found.resource if found.relationship is None else found.relationship
-    is_to_many = None if found.relationship is None else found.relationship.is_to_many
+    holder = route.resource if route.relationship is None else route.relationship
+    is_to_many = None if route.relationship is None else route.relationship.is_to_many
     methods = methods_of(shape, holder.methods, is_to_many)
-    return msgspec.structs.replace(found, shape=shape, path=path, methods=methods)
+    return msgspec.structs.replace(route, shape=shape, path=path, methods=methods)
 
 
 def below_prefix(path: str, prefix: str) -> str | None:
@@ -374,6 +374,6 @@ def _below(path: str, resource: Resource, segments: list[str]) -> Route | None:
 def route_not_found(sent_path: str, catalog: Catalog, settings: Settings) -> RouteNotFound:
     """Return the error for a path without a route."""
     listed = [resource.path for resource in catalog if "list" in resource.methods] + list(catalog.functions_by_path)
-    found = [settings.path_prefix + path for path in (*listed, settings.operations_path) if path]
-    known = [candidate for candidate in found if candidate.count("/") >= sent_path.rstrip("/").count("/")]
+    paths = [settings.path_prefix + path for path in (*listed, settings.operations_path) if path]
+    known = [candidate for candidate in paths if candidate.count("/") >= sent_path.rstrip("/").count("/")]
     return RouteNotFound(f"There is nothing at {quoted(sent_path)}.{nearest(sent_path, known)}")

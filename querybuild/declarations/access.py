@@ -81,13 +81,13 @@ def has_principal(audience: Audience, principal: Principal) -> bool:
     if isinstance(audience, Declared):
         return audience.has(principal)
     try:
-        found = audience(principal)
+        allowed = audience(principal)
     except Exception as error:
         error.add_note(f"raised by the {audience_name(audience)} of a rule")
         raise
-    if found is not True and found is not False:
-        raise TypeError(f"the {audience_name(audience)} must return True or False, not {type(found).__name__}")
-    return found
+    if allowed is not True and allowed is not False:
+        raise TypeError(f"the {audience_name(audience)} must return True or False, not {type(allowed).__name__}")
+    return allowed
 
 
 def audience_name(audience: Audience) -> str:

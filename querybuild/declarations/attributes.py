@@ -108,16 +108,16 @@ def read_column(attribute: Attribute, values: Sequence[Any], checks: Sequence[Ch
                 check(attribute, value, native)
     if len(sent) == len(values):
         return natives
-    found = iter(natives)
-    return [None if value is None else next(found) for value in values]
+    converted = iter(natives)
+    return [None if value is None else next(converted) for value in values]
 
 
 def _natives(column_type: ColumnType, values: Sequence[Any]) -> Sequence[Any]:
     read, element = column_type.from_json, column_type.element
-    found = set(map(type, values))
-    if found == {str}:
+    kinds = set(map(type, values))
+    if kinds == {str}:
         return values if read is str_of else read_once(read, values)
-    is_text_array = element is not None and element.from_json is str_of and found == {list}
+    is_text_array = element is not None and element.from_json is str_of and kinds == {list}
     if is_text_array and set(map(type, chain.from_iterable(values))) <= {str}:
         return values
     return [read(value) for value in values]

@@ -103,9 +103,9 @@ def split_functions(declarations: Any) -> tuple[Any, tuple[Function, ...]]:
     """Return the declarations without the functions, and the functions."""
     if not isinstance(declarations, Iterable) or isinstance(declarations, str | bytes):
         return declarations, ()
-    found = list(declarations)
-    others = [declared for declared in found if not isinstance(declared, Function)]
-    return others, tuple([function for function in found if isinstance(function, Function)])
+    remaining = list(declarations)
+    others = [declared for declared in remaining if not isinstance(declared, Function)]
+    return others, tuple([function for function in remaining if isinstance(function, Function)])
 
 
 def invalid_path(path: str) -> Iterator[str]:
@@ -125,16 +125,16 @@ def function_faults(functions: Sequence[Function], resources: Mapping[str, Resou
     paths: set[str] = set()
     for function in functions:
         path = function.route_path
-        found = [*_function_faults(function, resources), *invalid_path(path)]
+        faults = [*_function_faults(function, resources), *invalid_path(path)]
         owners = [resource for resource in resources.values() if f"{path}/".startswith(f"{resource.path}/")]
-        found += [
+        faults += [
             f"its path {quoted(path)} belongs to the resource {quoted(resource.type)}: declare another"
             for resource in owners
         ]
         if path in paths:
-            found.append(f"its path {quoted(path)} is that of another function: declare another")
+            faults.append(f"its path {quoted(path)} is that of another function: declare another")
         paths.add(path)
-        yield from (f"function {quoted(str(function.name))}: {fault}" for fault in found)
+        yield from (f"function {quoted(str(function.name))}: {fault}" for fault in faults)
 
 
 def _function_faults(function: Function, resources: Mapping[str, Resource]) -> Iterator[str]:

@@ -54,13 +54,13 @@ class Hooks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     def before(self, kind: ChangeKind) -> Before | None:
         """Return the hook before writes of this kind."""
-        found: Before | None = getattr(self, f"before_{kind}")
-        return found
+        hook: Before | None = getattr(self, f"before_{kind}")
+        return hook
 
     def after(self, kind: ChangeKind) -> After | None:
         """Return the hook after writes of this kind."""
-        found: After | None = getattr(self, f"after_{kind}")
-        return found
+        hook: After | None = getattr(self, f"after_{kind}")
+        return hook
 
 
 NO_HOOKS = Hooks()

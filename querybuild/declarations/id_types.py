@@ -79,13 +79,13 @@ def _up_to(high: str) -> str:
     >>> _up_to("327")
     '[1-9][0-9]{0,1}|[1-2][0-9]{2}|3[0-1][0-9]{1}|32[0-6]|327'
     """
-    found = [f"[1-9][0-9]{{0,{len(high) - 2}}}"]
+    alternatives = [f"[1-9][0-9]{{0,{len(high) - 2}}}"]
     for place, digit in enumerate(high):
         first, last = int(place == 0), int(digit) - 1
         if first <= last:
             others = len(high) - place - 1
-            found.append(f"{high[:place]}[{first}-{last}]" + (f"[0-9]{{{others}}}" if others else ""))
-    return "|".join([*found, high])
+            alternatives.append(f"{high[:place]}[{first}-{last}]" + (f"[0-9]{{{others}}}" if others else ""))
+    return "|".join([*alternatives, high])
 
 
 def _text(text: str) -> str:

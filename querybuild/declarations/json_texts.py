@@ -165,8 +165,8 @@ def count_names(values: Iterable[Any], containers: int, max_depth: int) -> int |
 
 
 def _containers(values: Iterable[Any]) -> list[Any]:
-    found = list(values)
-    return list(compress(found, map(_CONTAINERS.__contains__, map(type, found))))
+    containers = list(values)
+    return list(compress(containers, map(_CONTAINERS.__contains__, map(type, containers))))
 
 
 def _walk(tree: Any, depth: int, max_depth: int, check: Callable[[str], None]) -> None:

@@ -391,12 +391,12 @@ def _inside_json(row: OperatorRow) -> OperatorRow:
         if row.is_text:
             assert row.on_field is not None
             compared = row.on_field(_inner_text(column), _inner_text(other))
-            found = Template(f"{kind}='string' AND {kind}='string' AND {{}}", column, other, compared)
+            condition = Template(f"{kind}='string' AND {kind}='string' AND {{}}", column, other, compared)
         else:
             # Objects and arrays do not compare.
-            found = Template(f"{{}} AND {kind} NOT IN ('object','array')", compare(column, other), column)
+            condition = Template(f"{{}} AND {kind} NOT IN ('object','array')", compare(column, other), column)
         # SQL's AND is false for null and false.
-        return Template("(CASE WHEN {} IS NOT NULL AND {} IS NOT NULL THEN {} END)", column, other, found)
+        return Template("(CASE WHEN {} IS NOT NULL AND {} IS NOT NULL THEN {} END)", column, other, condition)
 
     compare = row.criterion if row.name == EQUAL.name else of_one_kind
     return msgspec.structs.replace(

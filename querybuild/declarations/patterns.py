@@ -95,7 +95,7 @@ def cost(pattern: str) -> int:
         if "q" in options[1]:
             return len(pattern)
         if "x" in options[1]:
-            pattern = _SPACE.sub(lambda found: found[1] or "", pattern)
+            pattern = _SPACE.sub(lambda match: match[1] or "", pattern)
     try:
         return _Counter(pattern).count()
     except _TooMany:
@@ -110,7 +110,7 @@ class _Counter:
     """Parses a pattern and counts its cost."""
 
     def __init__(self, pattern: str) -> None:
-        tokens = [(found.lastgroup or "", found[0], found) for found in _TOKEN.finditer(pattern)]
+        tokens = [(match.lastgroup or "", match[0], match) for match in _TOKEN.finditer(pattern)]
         self._tokens = [each for each in tokens if each[0] != "comment"]
         self._index = 0
         self._depth = 0
@@ -132,22 +132,22 @@ class _Counter:
         return total
 
     def _alternatives(self) -> _Part:
-        found = self._sequence()
+        part = self._sequence()
         if self._kind() != "bar":
-            return found
+            return part
         while self._kind() == "bar":
             self._index += 1
-            found = _either(found, self._sequence())
-        return found._replace(optional_edges=found.edges)
+            part = _either(part, self._sequence())
+        return part._replace(optional_edges=part.edges)
 
     def _sequence(self) -> _Part:
-        found = _EMPTY
+        part = _EMPTY
         while self._kind() not in ("", "bar", "close"):
-            found = _checked(_joined(found, self._repeated()))
-        return found
+            part = _checked(_joined(part, self._repeated()))
+        return part
 
     def _repeated(self) -> _Part:
-        found = self._atom()
+        part = self._atom()
         while (kind := self._kind()) in ("bound", "repeat"):
             _, text, token = self._tokens[self._index]
             self._index += 1
@@ -156,8 +156,8 @@ class _Counter:
                 max_count = (int(token["max_count"]) if token["max_count"] else None) if token["comma"] else min_count
             else:
                 min_count, max_count = int(text[0] == "+"), 1 if text[0] == "?" else None
-            found = _repetition(found, min_count, max_count)
-        return found
+            part = _repetition(part, min_count, max_count)
+        return part
 
     def _atom(self) -> _Part:
         kind, text, _ = self._tokens[self._index]
@@ -179,14 +179,14 @@ class _Counter:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise _TooMany
-        found = self._alternatives()
+        part = self._alternatives()
         self._depth -= 1
         self._index += 1
         if opening == "(":
-            self._groups[number] = found
+            self._groups[number] = part
         elif opening != "(?:":
-            return found._replace(is_nullable=True, edges=found.edges + 1)
-        return found
+            return part._replace(is_nullable=True, edges=part.edges + 1)
+        return part
 
     def _kind(self) -> str:
         return self._tokens[self._index][0] if self._index < len(self._tokens) else ""
@@ -218,21 +218,21 @@ def _either(one: _Part, other: _Part) -> _Part:
 
 def _repetition(part: _Part, min_count: int, max_count: int | None) -> _Part:
     """Return a part that is repeated. max_count: None if there is no limit. x{2,} is xx*, and x{1,3} is x(x(x)?)?."""
-    found = _EMPTY
+    repeated = _EMPTY
     if max_count != 1:
         part = part._replace(repeated_edges=part.edges)
     if min_count == 0:
         part = part._replace(optional_edges=part.edges)
     if max_count is None:
-        found = part._replace(inner=part.inner + part.last * part.first, is_nullable=True)
+        repeated = part._replace(inner=part.inner + part.last * part.first, is_nullable=True)
         # The loop is one of the copies: x+ has only one x.
         if min_count:
-            found, min_count = found._replace(is_nullable=part.is_nullable), min_count - 1
+            repeated, min_count = repeated._replace(is_nullable=part.is_nullable), min_count - 1
     for _ in range(0 if max_count is None else min(max_count, _MAX_COPIES) - min_count):
-        found = _checked(_joined(part, found)._replace(is_nullable=True))
+        repeated = _checked(_joined(part, repeated)._replace(is_nullable=True))
     for _ in range(min(min_count, _MAX_COPIES)):
-        found = _checked(_joined(part, found))
-    return _checked(found)
+        repeated = _checked(_joined(part, repeated))
+    return _checked(repeated)
 
 
 def _checked(part: _Part) -> _Part:

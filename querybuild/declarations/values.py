@@ -74,8 +74,8 @@ def nullable(schema: JsonSchema) -> JsonSchema:
     if "type" not in schema:
         return {"anyOf": [schema, {"type": "null"}]}
     types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    found = schema | {"type": [*types, "null"]}
-    return found | {"enum": [*schema["enum"], None]} if "enum" in schema else found
+    widened = schema | {"type": [*types, "null"]}
+    return widened | {"enum": [*schema["enum"], None]} if "enum" in schema else widened
 
 
 # Each of the following converts a JSON value to a native one. It raises ValueFault, whose text says what is expected.
@@ -253,15 +253,15 @@ def timestamp_of(value: Any) -> datetime:
 
 def interval_of(value: Any) -> str:
     """Check an ISO 8601 duration. PostgreSQL parses the text itself, so that months stay months."""
-    found = _INTERVAL.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
+    match = _INTERVAL.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
         raise ValueFault("an ISO 8601 duration such as P1Y2M3DT4H5M6S")
-    parts = [Decimal(part[:-1]).copy_abs() if part else 0 for part in found.group(1, 2, 3, 4, 6, 7, 8)]
+    parts = [Decimal(part[:-1]).copy_abs() if part else 0 for part in match.group(1, 2, 3, 4, 6, 7, 8)]
     years, months, weeks, days, hours, minutes, seconds = parts
     time = 3600 * hours + 60 * minutes + seconds
     if max(12 * years + months, 7 * weeks + days) >= 2**31 or 10**6 * time >= 2**63:
         raise ValueFault("an ISO 8601 duration of less than 2^31 months, 2^31 days and 2^63 microseconds")
-    return found[0]
+    return match[0]
 
 
 def bytes_of(value: Any) -> bytes:
@@ -287,13 +287,13 @@ def json_of(value: Any) -> str:
 
 def _numbers(tree: Any) -> list[int | Decimal]:
     """Return all numbers of a tree, level by level, as in `_check_depth`."""
-    found: list[int | Decimal] = []
+    numbers: list[int | Decimal] = []
     level = [tree]
     while level:
-        found += [item for item in level if isinstance(item, (int, Decimal))]
+        numbers += [item for item in level if isinstance(item, (int, Decimal))]
         inner = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, (dict, list))]
         level = list(chain.from_iterable(inner))
-    return found
+    return numbers
 
 
 def _is_plain(number: int | Decimal) -> bool:

@@ -55,7 +55,7 @@ def _single(parameters: Sequence[Parameter], reader: FilterReader) -> str | None
 
 
 def _keys(text: str | None, reader: FilterReader) -> tuple[GroupKey, ...]:
-    found: dict[str, GroupKey] = {}
+    keys: dict[str, GroupKey] = {}
     for name in split_names(text, ",") if text is not None else ():
         call = _CALL.fullmatch(name)
         function, path = ("", name) if call is None else (call["function"], call["of"])
@@ -65,17 +65,17 @@ def _keys(text: str | None, reader: FilterReader) -> tuple[GroupKey, ...]:
             known = ", ".join(f"{period}(...)" for period in PERIODS)
             detail = f"{quoted(name)}: there is no function {quoted(function)}.{nearest(function, PERIODS)}"
             _refuse(reader, GROUP_BY, f"{detail} There are: {known}.")
-        elif name in found:
+        elif name in keys:
             _refuse(reader, GROUP_BY, f"{quoted(name)} occurs more than once.")
         else:
-            found[name] = GroupKey(name, path, function)
-    if len(found) > MAX_COLUMNS:
+            keys[name] = GroupKey(name, path, function)
+    if len(keys) > MAX_COLUMNS:
         _refuse(reader, GROUP_BY, f"at most {MAX_COLUMNS} keys are allowed.")
-    return tuple(found.values())
+    return tuple(keys.values())
 
 
 def _aggregates(parameters: Sequence[Parameter], keys: Sequence[str], reader: FilterReader) -> tuple[Aggregate, ...]:
-    found: dict[str, Aggregate] = {}
+    aggregates: dict[str, Aggregate] = {}
     for parameter, names, text in parameters:
         name = names[0] if len(names) == 1 else ""
         call = _CALL.fullmatch(text)
@@ -89,7 +89,7 @@ def _aggregates(parameters: Sequence[Parameter], keys: Sequence[str], reader: Fi
             _refuse(reader, parameter, f"{quoted(name)} is no member name of JSON:API.")
         elif name == "by" or name in keys:
             _refuse(reader, parameter, f"The name {quoted(name)} is that of a key of the groups: choose another.")
-        elif name in found:
+        elif name in aggregates:
             _refuse(reader, parameter, "It occurs more than once.")
         elif function not in AGGREGATES:
             known = ", ".join(f"{aggregate}(...)" for aggregate in AGGREGATES)
@@ -100,10 +100,10 @@ def _aggregates(parameters: Sequence[Parameter], keys: Sequence[str], reader: Fi
         elif of and (why := path_fault(of)):
             _refuse(reader, parameter, f"{quoted(of)} {why}.")
         else:
-            found[name] = Aggregate(name, function, of, is_distinct, parameter)
-    if len(found) > MAX_COLUMNS:
+            aggregates[name] = Aggregate(name, function, of, is_distinct, parameter)
+    if len(aggregates) > MAX_COLUMNS:
         _refuse(reader, AGGREGATE_AS, f"at most {MAX_COLUMNS} numbers are allowed.")
-    return tuple(found.values())
+    return tuple(aggregates.values())
 
 
 def _refuse(reader: FilterReader, parameter: str, detail: str) -> None:

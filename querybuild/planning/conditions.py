@@ -342,7 +342,7 @@ class ConditionPlanner:
         known = [relation.name for relation in resource.relationships if self.may_follow(relation)]
         what = "relationship"
         if is_last:
-            attributes = [found.name for found in resource.attributes if self.may_compare(found)]
+            attributes = [attribute.name for attribute in resource.attributes if self.may_compare(attribute)]
             known = ["id", *attributes, *known]
             what = "attribute or relationship"
         detail = f"{resource.type} has no {what} {quoted(name)}.{nearest(name, known)}"

@@ -143,8 +143,8 @@ class CriteriaPlanner(ConditionPlanner):
             return super().slots(node, read, attribute, arity)
         if node.op in PATTERN_OPERATORS:
             raise ValueFault("a constant, because only PostgreSQL knows which patterns are valid")
-        found = principal_read(len(self.values), node.val, read, attribute, arity)
-        self.reads.append(msgspec.structs.replace(found, needs_content=node.op == JSONB_CONTAINS.name))
+        slot = principal_read(len(self.values), node.val, read, attribute, arity)
+        self.reads.append(msgspec.structs.replace(slot, needs_content=node.op == JSONB_CONTAINS.name))
         return tuple([Slot("context", self.slot(None)) for _ in range(2 if arity == "pair" else 1)])
 
     def shown(self, val: Any) -> str:

@@ -90,10 +90,10 @@ def link_accesses(
     names = dict.fromkeys(
         (link.schema, link.table) for relationship in relationships if (link := link_of(relationship)) is not None
     )
-    found: dict[tuple[str | None, str], LinkAccess] = {}
+    by_table: dict[tuple[str | None, str], LinkAccess] = {}
     for name in names:
         own = [rule for rule in rules if rule.has(name[1])]
         if own:
             criteria = [condition for rule in own for condition in rule.criteria(missing)]
-            found[name] = LinkAccess(tuple(criteria), tuple([rule.column for rule in own]))
-    return found
+            by_table[name] = LinkAccess(tuple(criteria), tuple([rule.column for rule in own]))
+    return by_table

@@ -284,10 +284,10 @@ class _ReadPlanner:
         conditions, _ = self._conditions(query, rows)
         rows = self._called(msgspec.structs.replace(rows, conditions=conditions), call)
         planner = GroupPlanner(self.catalog, self.limits, self.errors, self.conditions)
-        found = planner.plan(groups, rows, scope)
-        found = pages.placed(found, planner.order(query.sort), mark)
+        planned = planner.plan(groups, rows, scope)
+        planned = pages.placed(planned, planner.order(query.sort), mark)
         plan = ReadPlan(
-            node=planner.node(found),
+            node=planner.node(planned),
             data="groups",
             # The number of groups is only known when all are computed.
             total="none" if pages.page.total == "none" else "exact",
@@ -342,8 +342,8 @@ class _ReadPlanner:
         conditions = self.conditions.plan(query.filter, rows.resource, rows.alias)
         if query.search is None:
             return conditions, None
-        found = plan_search(query.search, rows.resource, rows.alias, self.conditions)
-        return (conditions, None) if found is None else ((*conditions, found.condition), found.rank)
+        ranked = plan_search(query.search, rows.resource, rows.alias, self.conditions)
+        return (conditions, None) if ranked is None else ((*conditions, ranked.condition), ranked.rank)
 
     def _page(self, page: Page) -> Page:
         """Return the page. If rows may be hidden, its total is exact, because an estimate counts them."""

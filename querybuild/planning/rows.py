@@ -143,10 +143,10 @@ def split_rows(plan: ReadPlan, rows: Sequence[Row]) -> tuple[list[Row], list[Row
 def joined_rows(rows: Sequence[Row], begin: int, node: Node) -> list[Row]:
     """Return the distinct rows of a joined node. rows: the rows that contain it. begin: the position of its first
     column."""
-    found = {row[begin]: row for row in rows}
-    found.pop(None, None)
+    by_id = {row[begin]: row for row in rows}
+    by_id.pop(None, None)
     end = begin + joined_width(node)
-    return [row[begin:end] for row in found.values()]
+    return [row[begin:end] for row in by_id.values()]
 
 
 def nodes(node: Node, branch: Branch | None = None) -> Iterator[tuple[Node, Branch | None]]:

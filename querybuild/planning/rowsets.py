@@ -102,8 +102,10 @@ def open_checked(resource: Resource, context: Context, action: ChangeKind) -> Ro
     may be any row."""
     access = context.access
     checks = access.check_create if action == "create" else access.check_update if action == "update" else NO_CRITERIA
-    found = checks.get(resource.type, ())
-    return Rows(resource, resource.table, rights=with_alias(found, ANY_ROW, resource.table)) if found else None
+    conditions = checks.get(resource.type, ())
+    return (
+        Rows(resource, resource.table, rights=with_alias(conditions, ANY_ROW, resource.table)) if conditions else None
+    )
 
 
 def without_rights(rows: Rows) -> Rows:

@@ -309,8 +309,8 @@ def _seen(attribute: Attribute, *, is_readable: bool, is_writable: bool) -> Attr
 
 
 def _put(values: list[Any], read: PrincipalRead, principal: Principal, now: datetime) -> None:
-    found = read.values(principal, now)
-    values[read.slot : read.slot + len(found)] = found
+    read_values = read.values(principal, now)
+    values[read.slot : read.slot + len(read_values)] = read_values
 
 
 def _add(
@@ -323,12 +323,14 @@ def _add(
     values that the principal does not have."""
     if None in filters:
         return
-    found = [without_missing(rule_filter.conditions, missing) for rule_filter in filters if rule_filter is not None]
-    found = [conditions for conditions in found if NEVER not in conditions]
-    if len(found) == 1:
-        criteria[type_name] = found[0]
+    alternatives = [
+        without_missing(rule_filter.conditions, missing) for rule_filter in filters if rule_filter is not None
+    ]
+    alternatives = [conditions for conditions in alternatives if NEVER not in conditions]
+    if len(alternatives) == 1:
+        criteria[type_name] = alternatives[0]
     else:
-        items = [some[0] if len(some) == 1 else Logic("and", some) for some in dict.fromkeys(found)]
+        items = [some[0] if len(some) == 1 else Logic("and", some) for some in dict.fromkeys(alternatives)]
         criteria[type_name] = (Logic("or", tuple(items)),)
 
 
@@ -379,10 +381,10 @@ class _RuleReader:
         if not (attribute.is_stored and EQUAL.applies(attribute)):
             self.faults.append(f"{where}a column that can be compared")
             return None
-        found = self._value(declared.value, attribute, where)
-        if found is None:
+        principal_reads = self._value(declared.value, attribute, where)
+        if principal_reads is None:
             return None
-        return RuleEverywhere(declared, self._audience(ANYONE), first, found)
+        return RuleEverywhere(declared, self._audience(ANYONE), first, principal_reads)
 
     def fields(self) -> Iterator[FieldRights]:
         """Yield the rights of all fields that are not for everybody."""
@@ -418,10 +420,10 @@ class _RuleReader:
         reads: list[PrincipalRead] = []
         for name, given in allow.assign.items():
             attribute, index = self._assigned_column(resource, name), len(self.planner.values)
-            found = self._value(given, attribute, f"{where}`assign`: {quoted(name)} must be ")
-            if found is not None:
+            principal_reads = self._value(given, attribute, f"{where}`assign`: {quoted(name)} must be ")
+            if principal_reads is not None:
                 indexes[name] = index
-                reads += found
+                reads += principal_reads
         return RuleAssign(indexes, tuple(reads)) if indexes else None
 
     def _value(self, given: object, attribute: Attribute, fault: str) -> tuple[PrincipalRead, ...] | None:
@@ -433,12 +435,12 @@ class _RuleReader:
             if not comes_from_principal(value):
                 self.planner.slot(*read(value))
                 return ()
-            found = principal_read(len(self.planner.values), value, read, attribute, "one")
+            read_from = principal_read(len(self.planner.values), value, read, attribute, "one")
         except ValueFault as error:
             self.faults.append(fault + str(error))
             return None
         self.planner.slot(None)
-        return (found,)
+        return (read_from,)
 
     def _assigned_column(self, resource: Resource, name: str) -> Attribute:
         """Return the attribute, or the key of the to-one, with this name. The catalog has checked that it exists."""

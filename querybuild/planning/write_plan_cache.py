@@ -89,7 +89,7 @@ def write_form_of(change: Change, planned: PlannedWrite, view: View, access: Acc
     slots = {assignment.column: assignment.slot for assignment in plan.assignments}
     keys = [key_of_target(assigned_target(field, resource, catalog), catalog) for field in fields]
     by_key = [{slots.get(name) for name in key.columns} for key in keys]
-    if any(len(found) > 1 or None in found for found in by_key):
+    if any(len(positions) > 1 or None in positions for positions in by_key):
         return None
     by_slot = [(slots[key.columns[0]], field) for key, field in zip(keys, fields, strict=True)]
     set_by_rules = tuple([(field.index, planned.places[slot]) for slot, field in by_slot if slot >= sent])

@@ -80,18 +80,18 @@ def first_of_each(branch: Branch, parents: str, binds: Binds) -> tuple[list[str]
     """
     alias, key = _far_key(branch)
     choice, parent = _choice_of(branch), column(_PARENT, "id")
-    found = _linked_rows(branch, binds).where(is_key(columns_of(alias), key, parent))
+    query = _linked_rows(branch, binds).where(is_key(columns_of(alias), key, parent))
     own = list(columns(branch.node, branch.node.rows.alias, binds))
     texts = cursor_columns(branch.cursor_keys, binds)
     limit: Any = Template(str(_read_of_each(choice)))
-    first = _branch_order(found.select(*own, *texts), branch, binds).limit(limit)
+    first = _branch_order(query.select(*own, *texts), branch, binds).limit(limit)
     names = [f'"c{index}"' for index in range(len(own) + len(texts))]
     shown = [f'"rows".{name}' for name in names]
     shown.insert(len(own), sql_of(parent))
     before, after = "CROSS JOIN LATERAL", ""
     if choice.has_total:
         shown.append('"a total"."n"')
-        count = found.select(sql_functions.Count("*")).get_sql()
+        count = query.select(sql_functions.Count("*")).get_sql()
         before, after = f'CROSS JOIN LATERAL ({count}) "a total" ("n") LEFT JOIN LATERAL', " ON TRUE"
     return shown, f'{parents} "{_PARENT}" ("id") {before} ({first.get_sql()}) "rows" ({",".join(names)}){after}'
 
@@ -112,10 +112,10 @@ def _ranked(branch: Branch, binds: Binds) -> str:
     keys = order_terms(rows.order, binds)
     listed = ",".join(["{}"] * len(keys))
     number = Template(f"row_number() OVER ({{}} ORDER BY {listed})", partition, *keys)
-    found = join(related_rows(branch, binds(KEYS), binds).select(*shown, number), rows.joins, binds)
+    query = join(related_rows(branch, binds(KEYS), binds).select(*shown, number), rows.joins, binds)
     names = [f'"c{index}"' for index in range(len(shown) + 1)]
     return (
-        f'SELECT * FROM ({found.get_sql()}) "rows" ({",".join(names)}) '
+        f'SELECT * FROM ({query.get_sql()}) "rows" ({",".join(names)}) '
         f"WHERE {names[-1]}<={_read_of_each(choice)} ORDER BY {names[-1]}"
     )
 

@@ -87,10 +87,10 @@ def of_visible(alias: str, key: Term, target: Rows, binds: Binds) -> Term:
     """Return a key, or null if the row that it refers to is hidden. The real alias is longer than `"k"`:
     `CASE WHEN EXISTS (SELECT 1 FROM "groups" "k" WHERE "k"."id"="t0"."group_id" AND ...) THEN "t0"."group_id" END`"""
     assert target.pair is not None
-    found = (
+    query = (
         from_rows(target, binds).select(1).where(equal_keys(columns_of(alias), columns_of(target.alias), target.pair))
     )
-    return Template("CASE WHEN {} THEN {} END", ExistsCriterion(found), key)
+    return Template("CASE WHEN {} THEN {} END", ExistsCriterion(query), key)
 
 
 def from_rows(rows: Rows, binds: Binds) -> QueryBuilder:
@@ -132,8 +132,8 @@ def _attached_links(rows: Rows, through: LinkRows) -> Criterion:
 def where(query: QueryBuilder, rows: Rows, binds: Binds, *, is_attached: bool = False) -> QueryBuilder:
     """Add the criteria and the conditions of the rows to WHERE. is_attached: whether rows of the same statement refer
     to them."""
-    for found in _met(rows, binds, is_attached=is_attached):
-        query = query.where(found)
+    for term in _met(rows, binds, is_attached=is_attached):
+        query = query.where(term)
     return query
 
 
@@ -163,10 +163,10 @@ def _patterns(conditions: Iterable[Condition]) -> Iterator[Slot]:
             yield from condition.slots
 
 
-def if_visible(rows: Rows, found: Criterion, binds: Binds) -> Criterion:
+def if_visible(rows: Rows, wanted: Criterion, binds: Binds) -> Criterion:
     """Return a criterion that is only tested for visible rows."""
     visible = all_of([Template("({})", criterion(condition, binds)) for condition in rows.criteria])
-    return Template("CASE WHEN {} THEN {} ELSE FALSE END", visible, found)
+    return Template("CASE WHEN {} THEN {} ELSE FALSE END", visible, wanted)
 
 
 def _is_leaky(condition: Condition) -> bool:
@@ -340,16 +340,16 @@ def _custom(test: CustomTest, binds: Binds) -> Criterion:
     # The type of an OPAQUE attribute is only known to the tables.
     is_opaque = test.left.attribute.type.family == OPAQUE.family
     left = _as_text(test.left, binds) if is_opaque else operand(test.left, binds)
-    found, joins = operator.criterion(test.left.attribute, left, binds(test.slot), operator.name)
+    term, joins = operator.criterion(test.left.attribute, left, binds(test.slot), operator.name)
     # The criterion may be an OR.
-    found = Template("({})", found)
+    term = Template("({})", term)
     if not joins:
-        return found
+        return term
     (first, joined_by), *others = joins
     query = PostgreSQLQuery.from_(first).select(1)
     for joined, on in others:
         query = query.join(joined).on(on)
-    return ExistsCriterion(query.where(joined_by).where(found))
+    return ExistsCriterion(query.where(joined_by).where(term))
 
 
 def _logic(logic: Logic, binds: Binds) -> Criterion:
@@ -366,9 +366,9 @@ def _logic(logic: Logic, binds: Binds) -> Criterion:
 def _exists(exists: Exists, binds: Binds) -> Criterion:
     """Return `EXISTS (SELECT 1 FROM "groups" "t1" WHERE "t1"."id"="t0"."group_id" AND ...)`. Under OR and NOT, this is
     the only form of such a condition whose cost does not grow with the table (docs/adr/0004-exists.md)."""
-    found = ExistsCriterion(_attached_rows(exists.rows, binds).select(1))
+    exists_term = ExistsCriterion(_attached_rows(exists.rows, binds).select(1))
     # PostgreSQL's planner does not turn an EXISTS inside a CASE into a join.
-    return Template("CASE WHEN {} THEN TRUE ELSE FALSE END", found) if exists.is_separate else found
+    return Template("CASE WHEN {} THEN TRUE ELSE FALSE END", exists_term) if exists.is_separate else exists_term
 
 
 def _attached_rows(rows: Rows, binds: Binds) -> QueryBuilder:
@@ -390,18 +390,18 @@ def _among_first(among: AmongFirst, binds: Binds) -> Criterion:
     limit: Any = Template(str(among.size))
     ids = _attached_rows(rows, binds).select(shown_key(columns_of(rows.alias), key))
     ids = order(join(ids, rows.joins, binds), rows.order, binds).limit(limit)
-    found = from_rows(among.parents, binds).select(Template("unnest(ARRAY{})", ids))
-    return Template("{} IN {}", shown_key(columns_of(among.alias), key), found)
+    query = from_rows(among.parents, binds).select(Template("unnest(ARRAY{})", ids))
+    return Template("{} IN {}", shown_key(columns_of(among.alias), key), query)
 
 
-def one_of(rows: Rows, found: Criterion, binds: Binds) -> Criterion:
+def one_of(rows: Rows, wanted: Criterion, binds: Binds) -> Criterion:
     """Return a criterion combined with the criteria and conditions of the rows."""
-    return _restricted(found, rows.all_conditions, binds)
+    return _restricted(wanted, rows.all_conditions, binds)
 
 
-def one_of_writable(rows: Rows, found: Criterion, binds: Binds) -> Criterion:
+def one_of_writable(rows: Rows, wanted: Criterion, binds: Binds) -> Criterion:
     """Return a criterion combined with all conditions that a row must meet to be written."""
-    return _restricted(found, (*rows.all_conditions, *rows.rights), binds)
+    return _restricted(wanted, (*rows.all_conditions, *rows.rights), binds)
 
 
 def is_writable(rows: Rows, binds: Binds) -> Iterator[Term]:
@@ -416,9 +416,9 @@ def are_met(conditions: tuple[Condition, ...], binds: Binds) -> Iterator[Term]:
         yield Template("(" + " AND ".join(["({})"] * len(criteria)) + ") IS TRUE", *criteria)
 
 
-def _restricted(found: Criterion, conditions: tuple[Condition, ...], binds: Binds) -> Criterion:
+def _restricted(wanted: Criterion, conditions: tuple[Condition, ...], binds: Binds) -> Criterion:
     criteria = [criterion(condition, binds) for condition in conditions]
-    return Template(" AND ".join(["({})"] * (1 + len(criteria))), found, *criteria) if criteria else found
+    return Template(" AND ".join(["({})"] * (1 + len(criteria))), wanted, *criteria) if criteria else wanted
 
 
 def decides_again(rows: Rows) -> bool:
@@ -445,8 +445,8 @@ def join_links(query: QueryBuilder, rows: Rows, binds: Binds) -> QueryBuilder:
     assert through is not None
     far, near = through.far
     equal = equal_keys(columns_of(rows.alias), columns_of(through.alias), (near, far))
-    found = all_of([equal, *[criterion(condition, binds) for condition in through.criteria]])
-    return query.join(link_table(through.link, through.alias)).on(found)
+    on = all_of([equal, *[criterion(condition, binds) for condition in through.criteria]])
+    return query.join(link_table(through.link, through.alias)).on(on)
 
 
 def named_parent(scope: RelatedScope, binds: Binds) -> QueryBuilder:

@@ -108,8 +108,8 @@ def _number(column: GroupColumn, binds: Binds) -> Term:
                 term = column_type.select(term)
             # The sum of bigint, and every mean, is numeric. The zeros at the end of a mean say nothing.
             is_mean = column.function == "avg" and column_type.family == "number" and not _is_float(column_type)
-            found = Template(f"{column.function}({{}})", term)
-            return Template("trim_scale({})", found) if is_mean else found
+            term_of_group = Template(f"{column.function}({{}})", term)
+            return Template("trim_scale({})", term_of_group) if is_mean else term_of_group
 
 
 def _is_float(column_type: ColumnType) -> bool:

@@ -55,9 +55,9 @@ def columns_of(alias: str) -> ColumnOf:
 def shown_key(of: ColumnOf, key: Key) -> Term:
     """Return the key as it is selected: `"t0"."id"`, or the text of its columns."""
     if key.referenced is not None:
-        found, by = key.referenced, _by_columns(of, key)
-        shown = Template('{} AS "its id"', shown_key(columns_of(REFERENCED), found.id))
-        return _looked_up([shown], found, by)
+        referenced, by = key.referenced, _by_columns(of, key)
+        shown = Template('{} AS "its id"', shown_key(columns_of(REFERENCED), referenced.id))
+        return _looked_up([shown], referenced, by)
     if not key.is_composite:
         return _id_text(of(key.columns[0]), key.types[0]) if key.is_text else of(key.columns[0])
     texts = [_shown_part(of(name), column_type) for name, column_type in zip(key.columns, key.types, strict=True)]
@@ -80,9 +80,9 @@ def key_value(parameter: Term, key: Key) -> Term:
 def key_parts(parameter: Term, key: Key) -> list[Term]:
     """Return the value of each column of a key."""
     if key.referenced is not None:
-        found = key.referenced
-        by = is_key(columns_of(REFERENCED), found.id, parameter)
-        return [_looked_up([column(REFERENCED, name)], found, by) for name in found.columns]
+        referenced = key.referenced
+        by = is_key(columns_of(REFERENCED), referenced.id, parameter)
+        return [_looked_up([column(REFERENCED, name)], referenced, by) for name in referenced.columns]
     if not key.is_composite:
         return [_converted(parameter, key)]
     has_text = any(column_type.is_text for column_type in key.types)
@@ -92,9 +92,9 @@ def key_parts(parameter: Term, key: Key) -> list[Term]:
 def key_values(array: Term, key: Key) -> Term:
     """Return what ANY and ALL take for an array of values: `$1`, or a SELECT of the parts of each."""
     if key.referenced is not None:
-        found = key.referenced
-        by = is_any_key(columns_of(REFERENCED), found.id, array)
-        return _select([column(REFERENCED, name) for name in found.columns], found, by)
+        referenced = key.referenced
+        by = is_any_key(columns_of(REFERENCED), referenced.id, array)
+        return _select([column(REFERENCED, name) for name in referenced.columns], referenced, by)
     if not key.is_composite:
         return _converted(array, key, "[]")
     parts = key_parts(Template('"k"'), key)
@@ -156,13 +156,13 @@ class _Qualified(Template):
         return super().get_sql(**{**kwargs, "with_namespace": True})
 
 
-def _looked_up(terms: list[Term], found: Referenced, by: Criterion) -> Term:
+def _looked_up(terms: list[Term], referenced: Referenced, by: Criterion) -> Term:
     """Return `(SELECT "its row"."id" FROM "countries" "its row" WHERE "its row"."code"="t0"."country_code")`."""
-    return Template("({})", _select(terms, found, by))
+    return Template("({})", _select(terms, referenced, by))
 
 
-def _select(terms: list[Term], found: Referenced, by: Criterion) -> Term:
-    rows = escaped_braces(sql_of(Table(found.table, schema=found.schema, alias=REFERENCED)))
+def _select(terms: list[Term], referenced: Referenced, by: Criterion) -> Term:
+    rows = escaped_braces(sql_of(Table(referenced.table, schema=referenced.schema, alias=REFERENCED)))
     listed = ",".join(["{}"] * len(terms))
     return Template(f"SELECT {listed} FROM {rows} WHERE {{}}", *terms, by)
 

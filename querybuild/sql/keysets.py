@@ -38,22 +38,22 @@ def rows_after(rows: Rows, keyset: KeysetPosition, binds: Binds) -> list[Criteri
     if keyset.is_cut:
         cut = zip(keyset.keys, bounds, keyset.is_cut, strict=True)
         bounds = [_looked_up(rows, keyset, key, bounds, binds) if is_cut else bound for key, bound, is_cut in cut]
-    found: list[Criterion] = []
+    terms: list[Criterion] = []
     same: list[Criterion] = []
     for sign, run in groupby(zip(keyset.keys, bounds, strict=True), _sign):
         keys = list(run)
         if sign is not None:
-            found.append(all_of([*same, _beyond(sign, keys, binds)]))
+            terms.append(all_of([*same, _beyond(sign, keys, binds)]))
         for key, bound in keys:
             term = placed_operand(key.column, binds)
             is_null = Template("{} IS NULL", term)
             if key.is_nullable and key.is_backwards == (bound is None):
-                found.append(all_of([*same, is_null if bound is not None else Template("{} IS NOT NULL", term)]))
+                terms.append(all_of([*same, is_null if bound is not None else Template("{} IS NOT NULL", term)]))
             same.append(is_null if bound is None else Template("{}={}", term, bound))
     if rows.criteria and any(key.column.attribute.sql is not None for key in keyset.keys):
         # A key that SQL computes may fail for hidden rows.
-        return [if_visible(rows, part, binds) for part in found]
-    return found
+        return [if_visible(rows, part, binds) for part in terms]
+    return terms
 
 
 def _looked_up(rows: Rows, keyset: KeysetPosition, key: OrderKey, bounds: Sequence[Term | None], binds: Binds) -> Term:

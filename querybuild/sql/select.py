@@ -166,8 +166,8 @@ def _united(plan: ReadPlan, branch: Branch) -> Statement:
     keys = f'(SELECT "c{key_position(plan.node, branch)}" FROM {_PAGE}{bounded})'
     if branch.choice is None:
         number, order_by = "row_number() OVER ()", f" ORDER BY {width + own_width + 1},{width + 1}"
-        found = related_rows(branch, Template(f"ARRAY{keys}"), binds)
-        related = found.select(*[_NULL] * width, *branch_columns(branch, binds), _NULL).get_sql()
+        query = related_rows(branch, Template(f"ARRAY{keys}"), binds)
+        related = query.select(*[_NULL] * width, *branch_columns(branch, binds), _NULL).get_sql()
     else:
         number, order_by = "1", ""
         shown, rows = first_of_each(branch, keys, binds)
@@ -289,9 +289,9 @@ def _page(plan: ReadPlan, binds: Binds) -> QueryBuilder:
         own = _page_ids(part, order_by, plan, binds)
         ids = own if ids is None else ids.union_all(own)
     # Without the criteria: they already apply to the ids.
-    found = PostgreSQLQuery.from_(table(plan.node.resource, plan.node.rows.alias))
+    query = PostgreSQLQuery.from_(table(plan.node.resource, plan.node.rows.alias))
     of, key = columns_of(plan.node.rows.alias), plan.node.resource.id.key
-    return found.where(is_any_key(of, key, Template("ARRAY{}", ids)))
+    return query.where(is_any_key(of, key, Template("ARRAY{}", ids)))
 
 
 def _both_ways(

@@ -105,8 +105,8 @@ def _linked(linked: Rows) -> Statement:
 
 def _ambiguous(shown: Rows, rows: QueryBuilder, binds: Binds) -> Statement:
     """Compile `SELECT "t0"."id" FROM ... GROUP BY "t0"."id" HAVING COUNT(*)>1 OR "t0"."id" IS NULL LIMIT 1`"""
-    found = shown_key(columns_of(shown.alias), shown.resource.id.key)
-    query = rows.select(found).groupby(found).having(Template("COUNT(*)>1 OR {} IS NULL", found)).limit(1)
+    shown_id = shown_key(columns_of(shown.alias), shown.resource.id.key)
+    query = rows.select(shown_id).groupby(shown_id).having(Template("COUNT(*)>1 OR {} IS NULL", shown_id)).limit(1)
     return Statement(query.get_sql(), binds.slots)
 
 

@@ -126,12 +126,12 @@ def _quoted_fields(text: str) -> list[str | None] | None:
     fields: list[str | None] = []
     end = 0
     while True:
-        found = _FIELD.match(text, end)
-        if found is None:
+        match = _FIELD.match(text, end)
+        if match is None:
             return None
-        inner, plain, after = found.groups()
+        inner, plain, after = match.groups()
         fields.append(inner.replace('""', '"') if inner is not None else plain or None)
-        end = found.end()
+        end = match.end()
         if not after:
             return fields
 
@@ -248,8 +248,8 @@ class _CsvBatch:
                 row_id = None if text is None else column.read(text)
             else:
                 pointer = relationship_pointer("/data", column.link.name)
-                found = () if text is None else (Identifier(column.link.target, column.read(text), pointer),)
-                relationships[column.link.name] = LinkageChange(found, False, pointer)
+                value = () if text is None else (Identifier(column.link.target, column.read(text), pointer),)
+                relationships[column.link.name] = LinkageChange(value, False, pointer)
         if is_faulty:
             return None
         return msgspec.structs.replace(
@@ -293,10 +293,10 @@ class _NdjsonBatch:
 
     def change(self, index: int, errors: list[ApiError]) -> Change | None:
         try:
-            found = load_json(self._texts[index], 100)
+            value = load_json(self._texts[index], 100)
         except (JsonFault, RecursionError) as error:
             errors.append(MalformedLines(f"It is not JSON: {error}."))
             return None
         known = len(errors)
-        change = Decoder(errors, takes_lids=False).resource(found, "/data", self._asked)
+        change = Decoder(errors, takes_lids=False).resource(value, "/data", self._asked)
         return change if len(errors) == known else None

@@ -54,11 +54,11 @@ def encode_lines(columns: Sequence[Sequence[Any]], texts: Collection[int] = ()) 
             [without_formulas(column) if index in texts else column for index, column in enumerate(columns)]
         )
     # Line breaks within texts are escaped, so these are the ends of rows.
-    found = _END.join(encoded[1:-2].split(b"]\n[")) + _END
-    escapes = found.count(b"\\")
+    lines = _END.join(encoded[1:-2].split(b"]\n[")) + _END
+    escapes = lines.count(b"\\")
     if not escapes:
-        return found
-    return found.replace(b'\\"', b'""') if escapes == found.count(b'\\"') else _TEXT.sub(_csv_text, found)
+        return lines
+    return lines.replace(b'\\"', b'""') if escapes == lines.count(b'\\"') else _TEXT.sub(_csv_text, lines)
 
 
 def _encoded(columns: Sequence[Sequence[Any]]) -> bytes:
@@ -69,13 +69,13 @@ def _encoded(columns: Sequence[Sequence[Any]]) -> bytes:
     return _ENCODER.encode_lines(list(zip(*filled, strict=True)))
 
 
-def _csv_text(found: re.Match[bytes]) -> bytes:
+def _csv_text(match: re.Match[bytes]) -> bytes:
     """Return a text of JSON as CSV has it."""
-    return _ESCAPE.sub(_unescaped, found[0]) if b"\\" in found[0] else found[0]
+    return _ESCAPE.sub(_unescaped, match[0]) if b"\\" in match[0] else match[0]
 
 
-def _unescaped(found: re.Match[bytes]) -> bytes:
-    return bytes((int(found[1], 16),)) if found[1] else _ESCAPED[found[2]]
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    return bytes((int(match[1], 16),)) if match[1] else _ESCAPED[match[2]]
 
 
 def as_texts(values: Sequence[Any]) -> Sequence[str | None]:

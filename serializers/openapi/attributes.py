@@ -56,9 +56,9 @@ def shown_schema(attribute: Attribute, api: Api, resource: Resource) -> JsonSche
     elif schema.get("type") == "integer":
         # The format implies the bounds, which would be a tenth of the document.
         schema = {name: value for name, value in schema.items() if name not in ("minimum", "maximum")}
-    found = nullable(schema) if attribute.nullable else schema
+    shown = nullable(schema) if attribute.nullable else schema
     is_written = any(attribute in api.written_attributes(resource, on_create=on_create) for on_create in (True, False))
-    return _described(found, attribute) | ({} if is_written else {"readOnly": True})
+    return _described(shown, attribute) | ({} if is_written else {"readOnly": True})
 
 
 def written_schema(attribute: Attribute, limit: Limit | None = None) -> JsonSchema:
@@ -71,14 +71,14 @@ def written_schema(attribute: Attribute, limit: Limit | None = None) -> JsonSche
         schema = nullable(schema)
     elif not attribute.nullable and schema == ref(JSON_VALUE):
         schema = schema | {"type": NOT_NULL}
-    found = _described(schema, attribute)
-    return found if attribute.readable else found | {"writeOnly": True}
+    written = _described(schema, attribute)
+    return written if attribute.readable else written | {"writeOnly": True}
 
 
 def value_schema(column_type: ColumnType) -> JsonSchema:
     """Return the schema of the values that a type accepts."""
-    found = column_type.schema if column_type.written_schema is None else column_type.written_schema
-    return found or ref(JSON_VALUE)
+    schema = column_type.schema if column_type.written_schema is None else column_type.written_schema
+    return schema or ref(JSON_VALUE)
 
 
 def shape_schemas(api: Api) -> Schemas:
@@ -100,29 +100,29 @@ def _storable(schema: Any) -> Any:
         return [_storable(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {name: _storable(value) for name, value in schema.items()}
-    if found == {}:
+    storable = {name: _storable(value) for name, value in schema.items()}
+    if storable == {}:
         return ref(JSON_VALUE)
-    if found.get("type") == "string" and not found.keys() & {"pattern", "format"}:
-        found["pattern"] = WITHOUT_NUL
-    if found.get("type") == "object" and "propertyNames" not in found and "properties" not in found:
-        found["propertyNames"] = {"pattern": WITHOUT_NUL}
-    return found
+    if storable.get("type") == "string" and not storable.keys() & {"pattern", "format"}:
+        storable["pattern"] = WITHOUT_NUL
+    if storable.get("type") == "object" and "propertyNames" not in storable and "properties" not in storable:
+        storable["propertyNames"] = {"pattern": WITHOUT_NUL}
+    return storable
 
 
 def _bounded(schema: JsonSchema, attribute: Attribute, limit: Limit) -> JsonSchema:
     """Add the bounds of the declaration and of the column."""
-    found = dict(schema)
+    bounded = dict(schema)
     lengths = [length for length in (attribute.max_length, limit.characters) if length is not None]
     if attribute.type.is_text:
-        found |= _if_set(minLength=attribute.min_length, maxLength=min(lengths, default=None))
-        found |= {} if attribute.pattern is None else {"pattern": f"^(?:{attribute.pattern})$"}
+        bounded |= _if_set(minLength=attribute.min_length, maxLength=min(lengths, default=None))
+        bounded |= {} if attribute.pattern is None else {"pattern": f"^(?:{attribute.pattern})$"}
     elif attribute.type.element is not None:
-        found |= _if_set(minItems=attribute.min_length, maxItems=attribute.max_length)
-        found["items"] = _bounded_items(found["items"], limit)
-    elif "number" in found.get("type", ()) or found.get("type") == "integer":
-        found = _bounded_number(found, limit, attribute.minimum, attribute.maximum)
-    return found
+        bounded |= _if_set(minItems=attribute.min_length, maxItems=attribute.max_length)
+        bounded["items"] = _bounded_items(bounded["items"], limit)
+    elif "number" in bounded.get("type", ()) or bounded.get("type") == "integer":
+        bounded = _bounded_number(bounded, limit, attribute.minimum, attribute.maximum)
+    return bounded
 
 
 def _bounded_items(items: JsonSchema, limit: Limit) -> JsonSchema:
@@ -137,11 +137,11 @@ def _bounded_number(schema: JsonSchema, limit: Limit, low: Any = None, high: Any
     if limit.digits is not None:
         bound = Decimal(1).scaleb(limit.digits - limit.scale) - Decimal(1).scaleb(-limit.scale)
         low, high = -bound if low is None else low, bound if high is None else high
-    found = schema | _if_set(minimum=_number(low), maximum=_number(high))
-    if (low, high) != (None, None) and "pattern" in found:
+    bounded = schema | _if_set(minimum=_number(low), maximum=_number(high))
+    if (low, high) != (None, None) and "pattern" in bounded:
         # A schema cannot bound the number in a text.
-        found = {name: value for name, value in found.items() if name != "pattern"} | {"type": "number"}
-    return found
+        bounded = {name: value for name, value in bounded.items() if name != "pattern"} | {"type": "number"}
+    return bounded
 
 
 def _if_set(**members: Any) -> JsonSchema:
@@ -164,13 +164,13 @@ def _described(schema: JsonSchema, attribute: Attribute) -> JsonSchema:
 
 def examples(attributes: Iterable[Attribute], api: Api, resource: Resource) -> dict[str, Any]:
     """Return an example of the attributes of a request, without those whose values cannot be known."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for attribute in attributes:
         if attribute.pattern is None and not (attribute.shape and attribute.required):
             value = example(written_schema(attribute, api.limit_of(resource, attribute)))
             if value is not None:
-                found[attribute.name] = value
-    return found
+                values[attribute.name] = value
+    return values
 
 
 def example(schema: JsonSchema) -> Any:

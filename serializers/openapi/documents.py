@@ -119,13 +119,13 @@ SHARED: Schemas = {
 
 def document_schemas(api: Api) -> Schemas:
     """Return the components of all documents."""
-    found = SHARED | shape_schemas(api)
+    schemas = SHARED | shape_schemas(api)
     types = {each.type: ref(component(each.type)) for each in api.catalog}
     mapping = {name: reference["$ref"] for name, reference in types.items()}
-    found[INCLUDED] = {"anyOf": [*types.values()], "discriminator": {"propertyName": "type", "mapping": mapping}}
+    schemas[INCLUDED] = {"anyOf": [*types.values()], "discriminator": {"propertyName": "type", "mapping": mapping}}
     for resource in api.catalog:
-        found |= dict(_of_resource(resource, api))
-    return found
+        schemas |= dict(_of_resource(resource, api))
+    return schemas
 
 
 def _of_resource(resource: Resource, api: Api) -> Iterator[tuple[str, JsonSchema]]:
@@ -191,13 +191,13 @@ def _resource_object(resource: Resource, api: Api) -> JsonSchema:
         meta["distance"] = _DISTANCE
     if meta:
         members["meta"] = _object(meta, needed)
-    found = _object(members, ["type", "id"])
-    return found | {"description": resource.description} if resource.description else found
+    described = _object(members, ["type", "id"])
+    return described | {"description": resource.description} if resource.description else described
 
 
 def _shown_linkage(relationship: Relationship) -> JsonSchema:
-    found = ref(component(relationship.target, "many" if relationship.is_to_many else "one"))
-    return found | {"description": relationship.description} if relationship.description else found
+    schema = ref(component(relationship.target, "many" if relationship.is_to_many else "one"))
+    return schema | {"description": relationship.description} if relationship.description else schema
 
 
 def linkage(target: str, part: str) -> JsonSchema:
@@ -294,8 +294,8 @@ def _is_required_link(relationship: Relationship) -> bool:
 
 
 def _sent_linkage(relationship: Relationship) -> JsonSchema:
-    found = ref(component(relationship.target, linkage_part(relationship)))
-    return found | {"description": relationship.description} if relationship.description else found
+    schema = ref(component(relationship.target, linkage_part(relationship)))
+    return schema | {"description": relationship.description} if relationship.description else schema
 
 
 def example_document(resource: Resource, api: Api, *, on_create: bool, without: str = "") -> dict[str, Any]:
@@ -332,5 +332,5 @@ def example_id(resource: Resource) -> str:
     column_type = resource.id.type
     if column_type.is_text:
         return "text"
-    found = example(value_schema(column_type))
-    return "1" if found is None else str(found)
+    value = example(value_schema(column_type))
+    return "1" if value is None else str(value)

@@ -37,8 +37,8 @@ _TAGS = r'^([*]|(W/)?"[!#-~]*"(, ?(W/)?"[!#-~]*")*)$'
 
 
 def _in_header(name: str, description: str, schema: JsonSchema, example: str = "") -> JsonSchema:
-    found = {"name": name, "in": "header", "description": description, "schema": schema}
-    return found | ({"example": example} if example else {})
+    parameter = {"name": name, "in": "header", "description": description, "schema": schema}
+    return parameter | ({"example": example} if example else {})
 
 
 _KEY = _in_header(
@@ -81,23 +81,23 @@ IN_HEADER: Schemas = {
 
 def parameters(api: Api) -> Schemas:
     """Return the components of the parameters that several routes have."""
-    found = {"page": _page(api), "fields": _fields(api.catalog), **_GROUPS, **IN_HEADER}
+    by_name = {"page": _page(api), "fields": _fields(api.catalog), **_GROUPS, **IN_HEADER}
     if any(attribute.searchable for resource in api.catalog for attribute in resource.attributes):
-        found[SEARCH_TEXT] = _SEARCH
+        by_name[SEARCH_TEXT] = _SEARCH
     if any(api.has_distances(resource) for resource in api.catalog):
-        found[NEAR_TO] = _NEAR
+        by_name[NEAR_TO] = _NEAR
     if any(_may_choose(resource, api) for resource in api.catalog):
-        found |= {INCLUDE_SORT: _include_sort(), INCLUDE_PAGE: _include_page(api)}
+        by_name |= {INCLUDE_SORT: _include_sort(), INCLUDE_PAGE: _include_page(api)}
     for resource in api.catalog:
-        found[id_parameter(resource)] = _id(resource)
+        by_name[id_parameter(resource)] = _id(resource)
         for relationship in resource.relationships:
-            found[component(relationship.name, "linkage")] = _list_parameter("include", _INCLUDE, [relationship.name])
+            by_name[component(relationship.name, "linkage")] = _list_parameter("include", _INCLUDE, [relationship.name])
         for family, describe in _OF_RESOURCE.items():
             if family != INCLUDE_FILTER or _may_choose(resource, api):
-                found[component(resource.type, family)] = describe(resource, api)
+                by_name[component(resource.type, family)] = describe(resource, api)
         if keys := conflict_keys(resource):
-            found[component(resource.type, ON_CONFLICT)] = _on_conflict(keys)
-    return found
+            by_name[component(resource.type, ON_CONFLICT)] = _on_conflict(keys)
+    return by_name
 
 
 def id_parameter(resource: Resource) -> str:
@@ -180,12 +180,12 @@ def _sort(resource: Resource, api: Api) -> JsonSchema:
     paths += [inside_pattern(attribute) for attribute in inside]
     own += [sign + typed.name for attribute in inside for typed in typed_inside(attribute) for sign in ("", "-")]
     text = "Fields to sort by, descending with a minus."
-    found = _list_parameter("sort", text, own)
+    parameter = _list_parameter("sort", text, own)
     if paths:
         related = {"type": "string", "pattern": f"^-?({'|'.join(paths)})$"}
-        found["schema"]["items"] = {"anyOf": [found["schema"]["items"], related]}
-    found["schema"]["minItems"] = 1
-    return found
+        parameter["schema"]["items"] = {"anyOf": [parameter["schema"]["items"], related]}
+    parameter["schema"]["minItems"] = 1
+    return parameter
 
 
 def _sort_keys(resource: Resource) -> Iterator[str]:
@@ -205,7 +205,7 @@ def _include(resource: Resource, api: Api) -> JsonSchema:
 def _include_paths(resource: Resource, api: Api) -> dict[str, Relationship]:
     """Return paths of `include`, each with its last relationship."""
     level: list[tuple[tuple[str, ...], Resource]] = [((), resource)]
-    found: dict[str, Relationship] = {}
+    by_path: dict[str, Relationship] = {}
     for _ in range(api.limits.max_include_depth):
         steps = [
             ((*path, relationship.name), relationship)
@@ -213,11 +213,11 @@ def _include_paths(resource: Resource, api: Api) -> dict[str, Relationship]:
             for relationship in owner.relationships
             if relationship.includable
         ]
-        if found and len(found) + len(steps) > MAX_PATHS:
+        if by_path and len(by_path) + len(steps) > MAX_PATHS:
             break
-        found |= {".".join(path): relationship for path, relationship in steps}
+        by_path |= {".".join(path): relationship for path, relationship in steps}
         level = [(path, api.catalog.target(relationship)) for path, relationship in steps]
-    return found
+    return by_path
 
 
 def _may_choose(resource: Resource, api: Api) -> bool:
@@ -368,8 +368,8 @@ def _page(api: Api) -> JsonSchema:
 
 
 def _keys(properties: JsonSchema, required: list[str] | None = None) -> JsonSchema:
-    found: JsonSchema = {"type": "object", "properties": properties, "additionalProperties": False}
-    return found | {"required": required} if required else found
+    schema: JsonSchema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return schema | {"required": required} if required else schema
 
 
 def _fields(catalog: Catalog) -> JsonSchema:

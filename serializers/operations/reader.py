@@ -154,8 +154,8 @@ class Reader:
             detail = "There must be a `filter`, as in a list: `[]` finds all resources of the type."
             self._malformed(detail, f"{pointer}/filter")
             return None
-        found = self._filters.tree("filter", meta["filter"], f"{pointer}/filter")
-        return Bulk(found, max_rows, pointer) if isinstance(max_rows, int) else None
+        nodes = self._filters.tree("filter", meta["filter"], f"{pointer}/filter")
+        return Bulk(nodes, max_rows, pointer) if isinstance(max_rows, int) else None
 
     def _same_for_all(self, data: Any, change: Change, pointer: str) -> Change:
         """Return the change with the attributes that all found resources get."""

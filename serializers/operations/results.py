@@ -48,9 +48,9 @@ def encode_operation_error(operations: Sequence[Operation], errors: Sequence[Err
     locations = [_location(error) for error in errors]
     first = min((index for index, _ in locations if index is not None), default=None)
     operation = None if first is None or first >= len(operations) else operations[first]
-    found = [(error, path) for error, (index, path) in zip(errors, locations, strict=True) if index == first]
-    faults = [OperationFault(path, error.detail, error.code) for error, path in found]
-    what = "Validation error" if found[0][0].status == "422" else found[0][0].title
+    of_first = [(error, path) for error, (index, path) in zip(errors, locations, strict=True) if index == first]
+    faults = [OperationFault(path, error.detail, error.code) for error, path in of_first]
+    what = "Validation error" if of_first[0][0].status == "422" else of_first[0][0].title
     where = "" if operation is None else " ".join(["", *filter(None, [operation.op]), f"(at position {first})"])
     shown = {} if operation is None else _shown(operation.object, [SHOWN_VALUES])
     data = object_of(shown.get("data"))

@@ -107,8 +107,8 @@ def _clusters(nodes: Nodes, edges: Edges) -> tuple[Nodes, Edges]:
     members: dict[str, int] = defaultdict(int)
     for word in of.values():
         members[word] += 1
-    found = {
+    clusters = {
         word: (f"{word} ({count})", "" if word == "others" else f"?findText={word}") for word, count in members.items()
     }
     lines = {(of[begin], of[other]) for begin, other in edges if of[begin] != of[other]}
-    return found, lines
+    return clusters, lines

@@ -91,7 +91,7 @@ class LinkField(msgspec.Struct, kw_only=True):
 
 def attribute_fields(resource: Resource, read_only: Iterable[str], *, on_create: bool) -> list[FormField]:
     """Return the fields for the attributes of a resource. read_only: those that the principal may not write."""
-    found = []
+    fields = []
     for attribute in resource.attributes:
         is_editable = (
             attribute.is_writable(on_create=on_create)
@@ -99,8 +99,8 @@ def attribute_fields(resource: Resource, read_only: Iterable[str], *, on_create:
             and attribute.type.family != "bytea"
         )
         if is_editable or (attribute.readable and not on_create):
-            found.append(_field(attribute, is_editable=is_editable, on_create=on_create))
-    return found
+            fields.append(_field(attribute, is_editable=is_editable, on_create=on_create))
+    return fields
 
 
 def _field(attribute: Attribute, *, is_editable: bool, on_create: bool) -> FormField:
@@ -202,10 +202,10 @@ def with_sent(field: FormField, sent: Sent) -> FormField:
     # Who types a text means it, even if null stays chosen.
     is_null = NULL + field.name in sent and (not text or text == shown)
     was_null = SHOWN_NULL + field.name in sent
-    found = msgspec.structs.replace(field, text=text, shown=shown, is_null=is_null, was_null=was_null)
-    if found.kind == "text" and ("\n" in found.text or len(found.text) > LONG):
-        found.kind = "long"
-    return found
+    filled = msgspec.structs.replace(field, text=text, shown=shown, is_null=is_null, was_null=was_null)
+    if filled.kind == "text" and ("\n" in filled.text or len(filled.text) > LONG):
+        filled.kind = "long"
+    return filled
 
 
 def link_with_sent(field: LinkField, sent: Sent) -> LinkField:

@@ -141,11 +141,11 @@ class ListQuery:
 
     def _chips_of_json(self, index: int, text: str, numbers: Iterator[int]) -> Iterator[Chip]:
         try:
-            found = json.loads(text)
+            filters = json.loads(text)
         except ValueError:
             yield Chip(text, self._without(index))
             return
-        items = found if isinstance(found, list) else [found]
+        items = filters if isinstance(filters, list) else [filters]
         for number, item in enumerate(items):
             others = items[:number] + items[number + 1 :]
             rest = json.dumps(others, ensure_ascii=False, separators=(",", ":")) if others else ""
@@ -176,12 +176,12 @@ def _keys(name: str) -> tuple[str, list[str]]:
 def _items(text: str) -> list[msgspec.Raw]:
     """Return the filters in the JSON of a parameter. Raises ParameterError."""
     try:
-        found = msgspec.json.decode(text, type=list[msgspec.Raw] | dict[str, msgspec.Raw])
+        decoded = msgspec.json.decode(text, type=list[msgspec.Raw] | dict[str, msgspec.Raw])
     except (msgspec.MsgspecError, RecursionError):
-        found = []
-    if not found:
+        decoded = []
+    if not decoded:
         raise ParameterError("It is no filter that another one can be joined with.", parameter="at")
-    return found if isinstance(found, list) else [msgspec.Raw(text.encode())]
+    return decoded if isinstance(decoded, list) else [msgspec.Raw(text.encode())]
 
 
 def _alternatives(item: Any) -> list[Any]:
@@ -189,10 +189,10 @@ def _alternatives(item: Any) -> list[Any]:
     if not isinstance(item, msgspec.Raw):
         return [item]
     try:
-        found = msgspec.json.decode(item, type=dict[Literal["or"], list[msgspec.Raw]])
+        decoded = msgspec.json.decode(item, type=dict[Literal["or"], list[msgspec.Raw]])
     except msgspec.MsgspecError:
         return [item]
-    return found.get("or", [item])
+    return decoded.get("or", [item])
 
 
 def _simple_text(keys: list[str], value: str) -> str:

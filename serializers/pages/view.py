@@ -129,13 +129,13 @@ class PageView:
         by_name = dict(zip([branch.relationship.name for branch in self._branches], self._related(rows), strict=True))
         totals = {branch.relationship.name: self._total(branch, rows, row) for branch in self._branches}
         branches = {branch.relationship.name: branch for branch in self._branches}
-        found = []
+        shown = []
         for relationship in node.relationships:
             links: list[Link] = []
             if relationship.name in branches:
                 links = by_name[relationship.name].get(_parent_of(branches[relationship.name], node, row), [])
             url = related_path(own, relationship) if "read" in relationship.methods and row[0] not in UNNAMEABLE else ""
-            found.append(
+            shown.append(
                 Related(
                     relationship.name,
                     relationship.is_to_many,
@@ -145,7 +145,7 @@ class PageView:
                     relationship.description,
                 )
             )
-        return found
+        return shown
 
     def ids_of(self, rows: Sequence[Sequence[Row]], name: str) -> list[str]:
         """Return the ids of the related rows of one resource."""
@@ -181,22 +181,22 @@ class PageView:
         """Yield for each branch the links to related rows, by what `_parent_of` returns."""
         for branch in self._branches:
             children, named = rows[self._index_of(branch)], _Named(branch.node, self._base_url)
-            found: dict[Any, list[Link]] = defaultdict(list)
+            by_parent: dict[Any, list[Link]] = defaultdict(list)
             if branch.fetch == "row":
                 position = key_position(self._plan.node, branch)
                 for key in {row[position] for row in rows[0]}:
                     if key is not None:
-                        found[key].append(named.of_id(key))
+                        by_parent[key].append(named.of_id(key))
             elif branch.relationship.is_own_key:
                 for child in children:
-                    found[child[0]] = [named.link(child)]
+                    by_parent[child[0]] = [named.link(child)]
             elif isinstance(children, FirstRows):
                 for parent, own in children.by_parent.items():
-                    found[parent] = [named.link(child) for child in own]
+                    by_parent[parent] = [named.link(child) for child in own]
             else:
                 for child in children:
-                    found[child[branch.node.position_of_parent]].append(named.link(child))
-            yield found
+                    by_parent[child[branch.node.position_of_parent]].append(named.link(child))
+            yield by_parent
 
 
 class _Named:

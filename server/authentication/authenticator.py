@@ -82,8 +82,8 @@ class Authenticator:
     @property
     def caches(self) -> dict[str, BoundedCache[Any]]:
         """The caches by their names."""
-        found: dict[str, BoundedCache[Any]] = {} if self._tokens is None else {"tokens": self._tokens.cache.entries}
-        return found if self.sessions is None else found | {"sessions": self.sessions.opened}
+        named: dict[str, BoundedCache[Any]] = {} if self._tokens is None else {"tokens": self._tokens.cache.entries}
+        return named if self.sessions is None else named | {"sessions": self.sessions.opened}
 
     def authenticate(self, request: Request) -> Found:
         """Return the principal of a request, or an awaitable if it is not known at once. Raises ApiError,
@@ -99,8 +99,8 @@ class Authenticator:
         return ask_custom(self._custom, request)
 
     def _without_token(self, request: Request, *, has_credentials: bool) -> Found:
-        if self.sessions is not None and (found := self.sessions.found(request)) is not None:
-            return found
+        if self.sessions is not None and (principal := self.sessions.principal_of(request)) is not None:
+            return principal
         if self._custom is not None:
             return ask_custom(self._custom, request)
         if self.chosen is not None and not has_credentials:
@@ -126,14 +126,14 @@ class Authenticator:
 async def ask_custom(custom: Custom, request: Request) -> Principal:
     """Return what the function AUTHENTICATE returns; None means anonymous. Raises what it raises, and TypeError for a
     result of another type, which is logged as a fault."""
-    found: object = await custom(request)
-    if found is None:
+    answered: object = await custom(request)
+    if answered is None:
         return ANONYMOUS
-    if not isinstance(found, Principal):
-        raise TypeError(f"AUTHENTICATE returned {type(found).__name__}: expected a Principal or None")
-    if fault := _fault_of(found):
+    if not isinstance(answered, Principal):
+        raise TypeError(f"AUTHENTICATE returned {type(answered).__name__}: expected a Principal or None")
+    if fault := _fault_of(answered):
         raise TypeError(f"AUTHENTICATE returned a Principal whose {fault}")
-    return found
+    return answered
 
 
 def _fault_of(principal: Principal) -> str | None:

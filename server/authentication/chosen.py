@@ -29,12 +29,12 @@ class ChosenPrincipals:
     def __init__(self, settings: Settings) -> None:
         text = read_file(SETTING, settings.development_principals)
         try:
-            found = msgspec.json.decode(text or b"{}", type=dict[str, dict[str, Any]])
+            claims_by_name = msgspec.json.decode(text or b"{}", type=dict[str, dict[str, Any]])
         except msgspec.MsgspecError as error:
             raise StartError(f"{SETTING}: expected an object of claims by names, as JSON: {error}") from None
         reader = ClaimsReader.of(settings)
         self.by_name: dict[str, Principal] = {}
-        for name, claims in found.items():
+        for name, claims in claims_by_name.items():
             try:
                 principal = reader.verified({"sub": name, **claims}, str(claims.get("iss", "")), 0.0).principal
             except InvalidToken as error:

@@ -48,13 +48,13 @@ def read_file(name: str, path: Path | None) -> bytes | None:
         return None
     try:
         with open(path, "rb") as file:
-            found = file.read(MAX_FILE_BYTES + 1)
+            content = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise StartError(f"{name}: {path} can't be read: {error.strerror}") from None
-    if len(found) > MAX_FILE_BYTES:
+    if len(content) > MAX_FILE_BYTES:
         raise StartError(f"{name}: {path} has more than {MAX_FILE_BYTES} bytes")
     # Editors and echo end a file with a line break.
-    found = found.removesuffix(b"\n").removesuffix(b"\r")
-    if not found:
+    content = content.removesuffix(b"\n").removesuffix(b"\r")
+    if not content:
         raise StartError(f"{name}: {path} is empty")
-    return found
+    return content

@@ -88,12 +88,12 @@ class Introspector:
             raise AuthUnavailable("The issuer cannot be asked about the token now; try again.") from None
         self._outages.worked()
         try:
-            found = self._read(answer)
+            verified = self._read(answer)
         except InvalidToken:
             self._refused.put(digest, time.monotonic() + KEEP_SECONDS, ENTRY_BYTES)
             raise
-        self._cache.put(digest, found, len(token))
-        return found
+        self._cache.put(digest, verified, len(token))
+        return verified
 
     def _read(self, answer: dict[str, Any]) -> Verified:
         """Raises InvalidToken, ExpiredToken."""

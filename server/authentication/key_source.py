@@ -135,10 +135,10 @@ class FetchedKeys:
                 # A token is verified again: its key may have been withdrawn.
                 self._on_change()
 
-    def _log_change(self, found: tuple[bool, bool], message: str) -> None:
-        if found != self._last:
-            self._last = found
-            log.log(logging.INFO if all(found) else logging.ERROR, "%s", message)
+    def _log_change(self, outcome: tuple[bool, bool], message: str) -> None:
+        if outcome != self._last:
+            self._last = outcome
+            log.log(logging.INFO if all(outcome) else logging.ERROR, "%s", message)
 
 
 async def fetch_by_discovery(fetcher: Fetcher, issuer: str, accepted: Any) -> Keys:

@@ -74,10 +74,10 @@ def read_key_set(source: bytes, accepted: Sequence[str] = PUBLIC_BY_DEFAULT, *, 
     """Return the keys of a set. Keys that are not usable are left out. accepted: the algorithms. may_be_empty: whether
     none need be usable. Raises KeysError."""
     try:
-        found = msgspec.json.decode(source, type=_KeySet).keys
+        entries = msgspec.json.decode(source, type=_KeySet).keys
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         raise KeysError("it is not a JSON Web Key Set") from None
-    keys = [key for entry in found[:MAX_KEYS] if (key := _read_key(entry, accepted)) is not None]
+    keys = [key for entry in entries[:MAX_KEYS] if (key := _read_key(entry, accepted)) is not None]
     if not keys and not may_be_empty:
         raise KeysError("it has no key for the accepted algorithms")
     return Keys(tuple(keys), source)

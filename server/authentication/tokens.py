@@ -115,9 +115,9 @@ class Tokens:
         """Raises InvalidToken, UnknownKey."""
         assert self._verifier is not None
         assert self._source is not None
-        found = self._verifier.verify(token, self._source.keys or _NO_KEYS)
-        self.cache.put(digest, found, len(token))
-        return found.principal
+        verified = self._verifier.verify(token, self._source.keys or _NO_KEYS)
+        self.cache.put(digest, verified, len(token))
+        return verified.principal
 
     def _unknown_key(self) -> InvalidToken | AuthUnavailable:
         assert self._source is not None

@@ -42,12 +42,12 @@ class Descriptions:
 
     async def of(self, context: Context) -> Description:
         """Return the document for principals with this context."""
-        found = self._known.get(context.access)
-        if found is None:
+        known = self._known.get(context.access)
+        if known is None:
             # It may take a tenth of a second, and other requests are answered meanwhile.
-            found = await asyncio.to_thread(self._made, context)
-            self._known.put(context.access, found, min(len(found.body), MAX_BYTES))
-        return found
+            known = await asyncio.to_thread(self._made, context)
+            self._known.put(context.access, known, min(len(known.body), MAX_BYTES))
+        return known
 
     def _made(self, context: Context) -> Description:
         body = msgspec.json.encode(describe(self._engine, context, self._custom))

@@ -131,8 +131,8 @@ def _secured(name: str, member: Any, shared: list[JsonSchema]) -> Any:
     """Return a member of a path. An operation that says nothing of credentials would have those of the document."""
     if name not in OPERATIONS:
         return member
-    found = {"security": []} | member
-    return {name: value for name, value in found.items() if name != "security" or value != shared}
+    secured = {"security": []} | member
+    return {name: value for name, value in secured.items() if name != "security" or value != shared}
 
 
 def _components(engine: Engine, describer: Describer) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def _components(engine: Engine, describer: Describer) -> dict[str, Any]:
 
 def _pruned(document: dict[str, Any]) -> dict[str, Any]:
     """Return the document without the components that nothing refers to."""
-    components, found, pending = document["components"], set[str](), [document["paths"]]
+    components, reached, pending = document["components"], set[str](), [document["paths"]]
     while pending:
         member = pending.pop()
         if isinstance(member, list):
@@ -163,12 +163,12 @@ def _pruned(document: dict[str, Any]) -> dict[str, Any]:
         elif isinstance(member, dict):
             pending += member.values()
             name = member.get("$ref")
-            if isinstance(name, str) and name not in found:
-                found.add(name)
+            if isinstance(name, str) and name not in reached:
+                reached.add(name)
                 _, _, kind, part = name.split("/")
                 pending.append(components[kind][part])
     kept = {
-        kind: {name: component for name, component in some.items() if f"#/components/{kind}/{name}" in found}
+        kind: {name: component for name, component in some.items() if f"#/components/{kind}/{name}" in reached}
         for kind, some in components.items()
         if kind != "securitySchemes"
     }
@@ -183,8 +183,8 @@ def _fixed_operation(shape: Shape, describer: Describer) -> JsonSchema:
     if shape is Shape.OPENAPI:
         done["304"] = response(304, {}, headers)
     described = DescribedOperation(row, has_id=False, is_open=describer.is_open, uses_database=shape is Shape.READY)
-    found = done if shape is Shape.LIVE else done | describer.refusals.of(described)
-    operation: JsonSchema = {"operationId": name, "summary": summary, "tags": ["server"], "responses": found}
+    responses = done if shape is Shape.LIVE else done | describer.refusals.of(described)
+    operation: JsonSchema = {"operationId": name, "summary": summary, "tags": ["server"], "responses": responses}
     return operation | describer.security(has_public=shape is not Shape.METRICS)
 
 
@@ -197,5 +197,5 @@ def _other_tags(paths: Paths) -> Iterator[JsonSchema]:
 
 
 def _tag(resource: Resource) -> JsonSchema:
-    found = {"name": resource.type}
-    return found | {"description": resource.description} if resource.description else found
+    tag = {"name": resource.type}
+    return tag | {"description": resource.description} if resource.description else tag

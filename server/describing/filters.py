@@ -23,7 +23,7 @@ def filter_schemas(api: Api) -> Schemas:
 
     Groups and relationships may be nested deeper than these schemas are: schemas that refer to each other in cycles
     are more than many tools can read."""
-    found = dict(_SHARED)
+    schemas = dict(_SHARED)
     names: dict[str, str] = {}
     for resource in api.catalog:
         own = ref(component(resource.type, "comparison"))
@@ -31,18 +31,18 @@ def filter_schemas(api: Api) -> Schemas:
             api.catalog.id_of(resource),
             *(attribute for attribute in resource.attributes if attribute.is_filterable),
         ]
-        typed = [found for attribute in attributes for found in typed_inside(attribute)]
+        typed = [inner for attribute in attributes for inner in typed_inside(attribute)]
         comparisons = [
             *_comparisons([*attributes, *typed], names),
             *_comparisons_of_fields(attributes, names),
             *_comparisons_inside(attributes, names),
         ]
         groups = narrowed(_GROUP, **{"and": {"items": own}, "or": {"items": own}, "not": own})
-        found[component(resource.type, "comparison")] = {"anyOf": comparisons}
-        found[component(resource.type, "condition")] = {"anyOf": [own, *_relations(resource), groups]}
+        schemas[component(resource.type, "comparison")] = {"anyOf": comparisons}
+        schemas[component(resource.type, "condition")] = {"anyOf": [own, *_relations(resource), groups]}
         nodes: JsonSchema = {"type": "array", "items": ref(component(resource.type, "condition"))}
-        found[component(resource.type, "filter")] = {"anyOf": [nodes["items"], nodes]}
-    return found | {name: json.loads(text) for text, name in names.items()}
+        schemas[component(resource.type, "filter")] = {"anyOf": [nodes["items"], nodes]}
+    return schemas | {name: json.loads(text) for text, name in names.items()}
 
 
 def _comparisons(attributes: list[Attribute], names: dict[str, str]) -> Iterator[JsonSchema]:
@@ -61,8 +61,8 @@ def _comparisons_inside(attributes: list[Attribute], names: dict[str, str]) -> I
     for attribute in attributes:
         if attribute.type is JSONB:
             inner, _ = inner_attribute(attribute, ("name",))
-            found = _named(_operators(inner), "inside", names)
-            yield narrowed(found, name={"pattern": f"^{inside_pattern(attribute)}$"})
+            name = _named(_operators(inner), "inside", names)
+            yield narrowed(name, name={"pattern": f"^{inside_pattern(attribute)}$"})
 
 
 def _comparisons_of_fields(attributes: list[Attribute], names: dict[str, str]) -> Iterator[JsonSchema]:
@@ -151,8 +151,8 @@ def _operators(attribute: Attribute) -> JsonSchema:
         ([name], ref(JSON_VALUE) | schema) for name, schema in customs.items()
     ]
     name: JsonSchema = {"type": "string"}
-    found = [_object({"name": name, "op": {"enum": names}, "val": val}) for names, val in kinds]
-    return {"anyOf": found}
+    comparisons = [_object({"name": name, "op": {"enum": names}, "val": val}) for names, val in kinds]
+    return {"anyOf": comparisons}
 
 
 def _val(row: OperatorRow, attribute: Attribute) -> JsonSchema:
@@ -165,8 +165,8 @@ def _val(row: OperatorRow, attribute: Attribute) -> JsonSchema:
         case "one":
             return nullable(schema) if row.on_null is not None else schema
         case "list":
-            found: JsonSchema = {"type": "array", "items": schema}
-            return found if attribute.type.element is None else {"anyOf": [found, schema]}
+            array: JsonSchema = {"type": "array", "items": schema}
+            return array if attribute.type.element is None else {"anyOf": [array, schema]}
         case "pair":
             return {"type": "array", "items": schema, "minItems": 2, "maxItems": 2}
 

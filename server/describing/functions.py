@@ -24,39 +24,39 @@ _VALUE: JsonSchema = {
 
 def function_paths(api: Api, describer: Describer, *, is_authenticated: bool) -> Paths:
     """Return the paths of all functions that somebody may call. is_authenticated: whether it is known who asks."""
-    found: Paths = {}
+    paths: Paths = {}
     for function in api.catalog.functions:
         audiences = function.audiences(is_authenticated=is_authenticated)
         if audiences and not (describer.is_read_only and function.method == "POST"):
-            found[function.route_path] = {function.method.lower(): _operation(function, audiences, api, describer)}
-    return found
+            paths[function.route_path] = {function.method.lower(): _operation(function, audiences, api, describer)}
+    return paths
 
 
 def _operation(function: Function, audiences: tuple[Audience, ...], api: Api, describer: Describer) -> JsonSchema:
     resource, row = api.catalog.by_type.get(function.returns), _row(function)
-    found: JsonSchema = {
+    operation: JsonSchema = {
         "operationId": f"function.{component(function.route_path.removeprefix('/'))}",
         "summary": f"Call {function.name}",
         "tags": ["functions" if resource is None else resource.type],
     }
     if function.description:
-        found["description"] = function.description
+        operation["description"] = function.description
     parameters = [] if resource is None else list(parameter_refs(row.accepts, resource, None, api))
     if function.method == "GET":
         parameters += [_parameter(argument) for argument in function.arguments]
     else:
         parameters += describer.parameters_of_writes
-        found["requestBody"] = _body(function)
+        operation["requestBody"] = _body(function)
     if parameters:
-        found["parameters"] = parameters
+        operation["parameters"] = parameters
     document = _VALUE if resource is None else ref(component(resource.type, "collection"))
     described = describer.described(row, has_id=False, is_open=function.access is None)
     headers = describer.headers_of_writes if described.is_write else []
     if function.method == "GET":
-        found["x-query"] = X_QUERY
-    found["responses"] = {"200": response(200, {MEDIA_TYPE: document}, headers)} | describer.refusals.of(described)
+        operation["x-query"] = X_QUERY
+    operation["responses"] = {"200": response(200, {MEDIA_TYPE: document}, headers)} | describer.refusals.of(described)
     is_readable = resource is None or (resource.type, "read") not in describer.refused
-    return found | describer.security(has_public=ANYONE in audiences and is_readable)
+    return operation | describer.security(has_public=ANYONE in audiences and is_readable)
 
 
 def _row(function: Function) -> Method:
@@ -66,15 +66,15 @@ def _row(function: Function) -> Method:
 
 def _parameter(argument: Attribute) -> JsonSchema:
     schema = written_schema(argument)
-    found: JsonSchema = {"name": f"{ARGUMENT}{argument.name}", "in": "query", "required": argument.required}
+    parameter: JsonSchema = {"name": f"{ARGUMENT}{argument.name}", "in": "query", "required": argument.required}
     element = argument.type.element
     if argument.type in (JSON, JSONB) or (element is not None and schema["items"].get("type") == "array"):
-        return found | {"content": {"application/json": {"schema": schema}}}
+        return parameter | {"content": {"application/json": {"schema": schema}}}
     if element is None:
-        return found | {"schema": schema}
+        return parameter | {"schema": schema}
     # A list in a URL has no null: it would be a text.
     values = schema | {"items": element.schema if element.written_schema is None else element.written_schema}
-    return found | {"style": "form", "explode": False, "schema": values}
+    return parameter | {"style": "form", "explode": False, "schema": values}
 
 
 def _body(function: Function) -> JsonSchema:
@@ -86,10 +86,10 @@ def _body(function: Function) -> JsonSchema:
 
 
 def _object(arguments: tuple[Attribute, ...]) -> JsonSchema:
-    found: JsonSchema = {
+    described: JsonSchema = {
         "type": "object",
         "properties": {argument.name: written_schema(argument) for argument in arguments},
         "additionalProperties": False,
     }
     required = [argument.name for argument in arguments if argument.required]
-    return found | ({"required": required} if required else {})
+    return described | ({"required": required} if required else {})

@@ -118,13 +118,13 @@ class Describer:
 
     def paths(self) -> Paths:
         """Return the paths of all resources."""
-        found: Paths = {}
+        operations_by_path: Paths = {}
         for resource in self.api.catalog:
             for route in _declared_routes(resource):
                 operations = self._operations(route)
                 if operations:
-                    found[route.path] = _with_shared_parameters(operations)
-        return found
+                    operations_by_path[route.path] = _with_shared_parameters(operations)
+        return operations_by_path
 
     def atomic(self, path: str) -> Paths:
         """Return the path of atomic operations, if they may write anything."""
@@ -134,7 +134,7 @@ class Describer:
         example = example_operations(self.api)
         results = {EXTENDED: ref(RESULTS), MEDIA_TYPE: ref(PLAIN_RESULTS)}
         done = {"200": response(200, results, self.headers_of_writes), "204": response(204, {}, self.headers_of_writes)}
-        found = done | self.refusals.of(self.described(row, has_id=True, is_atomic=True))
+        responses = done | self.refusals.of(self.described(row, has_id=True, is_atomic=True))
         shown = {} if example is None else {"example": example}
         forms = {EXTENDED: {"schema": ref(ATOMIC)} | shown, MEDIA_TYPE: {"schema": ref(PLAIN_OPERATIONS)} | shown}
         operation: JsonSchema = {
@@ -143,7 +143,7 @@ class Describer:
             "tags": ["operations"],
             "parameters": self.parameters_of_writes,
             "requestBody": {"required": True, "content": forms},
-            "responses": found,
+            "responses": responses,
         }
         return {path: {"post": operation | self.security(has_public=True)}}
 
@@ -161,14 +161,14 @@ class Describer:
         return {"security": [{}, {"bearer": []}] if has_public else [{"bearer": []}]}
 
     def _operations(self, route: Route) -> dict[str, JsonSchema]:
-        found: dict[str, JsonSchema] = {}
+        by_method: dict[str, JsonSchema] = {}
         for name, row in route.methods.items():
             is_described = (name in WRITES and not self.is_read_only) or name == "GET"
             if is_described and route.allows(name, self.api.catalog):
-                found[name.lower()] = self._operation(route, row, PURPOSES[route.shape, name, row.is_to_many])
-        if "get" in found:
-            found["get"]["x-query"] = X_QUERY
-        return found
+                by_method[name.lower()] = self._operation(route, row, PURPOSES[route.shape, name, row.is_to_many])
+        if "get" in by_method:
+            by_method["get"]["x-query"] = X_QUERY
+        return by_method
 
     def _operation(self, route: Route, row: Method, purpose: Purpose) -> JsonSchema:
         resource, relationship = route.resource, route.relationship
@@ -179,24 +179,24 @@ class Describer:
         shown = subject if relationship is None else self.api.catalog.target(relationship)
         linkage = relationship if route.shape is Shape.RELATIONSHIP else None
         name, target = ("", "") if relationship is None else (relationship.name, relationship.target)
-        found: JsonSchema = {
+        operation: JsonSchema = {
             "operationId": ".".join(filter(None, (resource.type, name, purpose.name))),
             "summary": purpose.summary.format(type=resource.type, name=name, target=target),
             "tags": [resource.type],
         }
         if relationship is not None and relationship.description:
-            found["description"] = relationship.description
+            operation["description"] = relationship.description
         ids = [] if route.shape is Shape.COLLECTION else [ref(id_parameter(resource), "parameters")]
         parameters = ids + list(parameter_refs(row.accepts, shown, linkage, self.api))
         parameters += self.parameters_of_writes if row.name in WRITES else []
         parameters += [ref(header, "parameters") for header in _headers(row, subject, linkage)]
         if parameters:
-            found["parameters"] = parameters
+            operation["parameters"] = parameters
         if purpose.sends:
-            found["requestBody"] = ref(self._body(purpose, subject, relationship), "requestBodies")
+            operation["requestBody"] = ref(self._body(purpose, subject, relationship), "requestBodies")
         described = self.described(row, has_id=route.shape is not Shape.COLLECTION)
-        found["responses"] = self._done(purpose, shown) | self.refusals.of(described)
-        return found | self.security(has_public=(subject.type, purpose.action) not in self.refused)
+        operation["responses"] = self._done(purpose, shown) | self.refusals.of(described)
+        return operation | self.security(has_public=(subject.type, purpose.action) not in self.refused)
 
     def _body(self, purpose: Purpose, subject: Resource, relationship: Relationship | None) -> str:
         """Return the component of the body."""
@@ -233,20 +233,20 @@ class Describer:
         headers += self.headers_of_writes if purpose.action != "read" else []
         content = {MEDIA_TYPE: document}
         self.answers.setdefault(name, response(status, content, headers))
-        found = {str(status): ref(name, "responses")}
+        responses = {str(status): ref(name, "responses")}
         if purpose.name == "create" and not purpose.of_target and conflict_keys(shown):
             updated = component(shown.type, "or_updated")
             self.answers.setdefault(
                 updated, response(200, content, [header for header in headers if header != "Location"])
             )
-            found["200"] = ref(updated, "responses")
+            responses["200"] = ref(updated, "responses")
         if purpose.action == "read":
             self.answers.setdefault("304", response(304, {}, ["ETag"]))
-            found["304"] = ref("304", "responses")
+            responses["304"] = ref("304", "responses")
         # The rows that are written may be rows that may not be read.
         if purpose.action == "update" and purpose.answer and not self.is_open:
-            found["204"] = response(204, {})
-        return found
+            responses["204"] = response(204, {})
+        return responses
 
 
 def _headers(row: Method, subject: Resource, linkage: Relationship | None) -> Iterator[str]:
@@ -277,15 +277,15 @@ def _with_shared_parameters(operations: dict[str, JsonSchema]) -> JsonSchema:
     shared = [parameter for parameter in listed[0] if all(parameter in others for others in listed)]
     if not shared:
         return operations
-    found: JsonSchema = {"parameters": shared}
+    path_item: JsonSchema = {"parameters": shared}
     for name, operation in operations.items():
         own = [parameter for parameter in operation.get("parameters", []) if parameter not in shared]
-        found[name] = {
+        path_item[name] = {
             member: own if member == "parameters" else value
             for member, value in operation.items()
             if member != "parameters" or own
         }
-    return found
+    return path_item
 
 
 def _declared_routes(resource: Resource) -> Iterator[Route]:

@@ -185,7 +185,7 @@ def header_refs(*names: str) -> JsonSchema:
 
 def response(status: int, content: JsonSchema, headers: Iterable[str] = (), description: str = "") -> JsonSchema:
     """Return an answer without errors. content: the schemas by media type."""
-    found: JsonSchema = {"description": description or _TITLES[status]}
+    described: JsonSchema = {"description": description or _TITLES[status]}
     if headers:
-        found["headers"] = header_refs(*headers)
-    return found | ({"content": {name: {"schema": schema} for name, schema in content.items()}} if content else {})
+        described["headers"] = header_refs(*headers)
+    return described | ({"content": {name: {"schema": schema} for name, schema in content.items()}} if content else {})

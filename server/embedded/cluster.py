@@ -104,8 +104,8 @@ def find_software() -> Path:
     Raises SoftwareMissing, or EmbeddedError if it cannot be unpacked.
     """
     spec = importlib.util.find_spec(_WHEEL)
-    found = unpacked()
-    for location in (found,) if found is not None else (spec and spec.submodule_search_locations) or ():
+    folder = unpacked()
+    for location in (folder,) if folder is not None else (spec and spec.submodule_search_locations) or ():
         software = Path(location).resolve() / f"pginstall{MAJOR}"
         if (software / "bin" / "postgres").is_file():
             return software
@@ -150,10 +150,10 @@ def _copy_software(software: Path, copy: Path) -> None:
 def check_major_version(data_dir: Path) -> None:
     """Check the major version of the cluster. Raises FolderRefused for another one."""
     version = data_dir / CLUSTER / "PG_VERSION"
-    found = version.read_text(encoding="utf-8").strip() if version.exists() else str(MAJOR)
-    if found != str(MAJOR):
+    major = version.read_text(encoding="utf-8").strip() if version.exists() else str(MAJOR)
+    if major != str(MAJOR):
         raise FolderRefused(
-            f"{data_dir} holds data of PostgreSQL {found}, this waterspout brings {MAJOR}; dump it with the "
+            f"{data_dir} holds data of PostgreSQL {major}, this waterspout brings {MAJOR}; dump it with the "
             f"waterspout that made it, or {ELSEWHERE}"
         )
 

@@ -79,11 +79,11 @@ def applied_migrations(path: Path) -> tuple[Applied, ...]:
         text = _run(command, subprocess.PIPE)
     except StartError as error:
         raise StartError(f"{path} is no dump: {error}") from error
-    found = _RECORD.search(text)
-    if found is None:
+    match = _RECORD.search(text)
+    if match is None:
         return ()
-    names = found[1].split(", ")
-    return tuple(_applied(dict(zip(names, line.split("\t"), strict=True))) for line in found[2].splitlines())
+    names = match[1].split(", ")
+    return tuple(_applied(dict(zip(names, line.split("\t"), strict=True))) for line in match[2].splitlines())
 
 
 def _check_readable(path: Path) -> Path:
@@ -106,10 +106,11 @@ def _applied(row: dict[str, str]) -> Applied:
 
 async def check_empty(connection: asyncpg.Connection[Any]) -> None:
     """Check that the database is empty. Raises StartError."""
-    found = await connection.fetchval(_FIRST_RELATION)
-    if found is not None:
+    relation = await connection.fetchval(_FIRST_RELATION)
+    if relation is not None:
         raise StartError(
-            f"the database is not empty, it has {found}: a dump is restored into a new folder, which --data-dir names"
+            f"the database is not empty, it has {relation}: "
+            "a dump is restored into a new folder, which --data-dir names"
         )
 
 

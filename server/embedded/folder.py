@@ -127,8 +127,8 @@ def account_for(data_dir: Path) -> Account:
     owner = cluster.stat().st_uid if cluster.is_dir() else 0
     for key in (owner,) if owner != 0 else _ACCOUNTS:
         with suppress(KeyError):
-            found = pwd.getpwuid(key) if isinstance(key, int) else pwd.getpwnam(key)
-            return Account(found.pw_name, found.pw_uid, found.pw_gid, is_other=True)
+            account = pwd.getpwuid(key) if isinstance(key, int) else pwd.getpwnam(key)
+            return Account(account.pw_name, account.pw_uid, account.pw_gid, is_other=True)
     raise EmbeddedError(
         "PostgreSQL does not run as root and there is no system user to run it as: neither "
         f"{f'user id {owner}, the owner of {cluster}' if owner != 0 else ' nor '.join(_ACCOUNTS)}; "
@@ -150,12 +150,12 @@ def first_closed_folder(path: Path, account: Account) -> Path | None:
     return None
 
 
-def _may_enter(found: os.stat_result, account: Account) -> bool:
-    if found.st_uid == account.uid:
-        return bool(found.st_mode & stat.S_IXUSR)
-    if found.st_gid == account.gid:
-        return bool(found.st_mode & stat.S_IXGRP)
-    return bool(found.st_mode & stat.S_IXOTH)
+def _may_enter(status: os.stat_result, account: Account) -> bool:
+    if status.st_uid == account.uid:
+        return bool(status.st_mode & stat.S_IXUSR)
+    if status.st_gid == account.gid:
+        return bool(status.st_mode & stat.S_IXGRP)
+    return bool(status.st_mode & stat.S_IXOTH)
 
 
 def check_folder(data_dir: Path, account: Account) -> None:
@@ -186,12 +186,12 @@ def _check_marker(data_dir: Path) -> None:
             )
         return
     try:
-        found = msgspec.json.decode(marker.read_bytes(), type=_Marker)
+        known = msgspec.json.decode(marker.read_bytes(), type=_Marker)
     except msgspec.DecodeError as error:
         raise FolderRefused(f"{marker} is not a marker of ours ({error}); {ELSEWHERE}") from error
-    if found.format != FORMAT:
+    if known.format != FORMAT:
         raise FolderRefused(
-            f"{data_dir} has format {found.format}, this waterspout knows {FORMAT}; "
+            f"{data_dir} has format {known.format}, this waterspout knows {FORMAT}; "
             f"use the version that made it, or {ELSEWHERE}"
         )
 

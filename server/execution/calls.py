@@ -79,8 +79,8 @@ async def write_rows(writer: Writer, sent: SentCall, read: PreparedRead, argumen
         statement = engine.statements.of_call(sent.call, read.plan.node.resource.id.key)
         with connection.limit_received(engine.settings.max_answer_bytes):
             ids = [row[0] for row in await connection.fetch(statement.sql, *sent.values)]
-        found = msgspec.structs.replace(arguments, returned=ids)
-        result = await run_read(connection, read, found, engine)
+        with_ids = msgspec.structs.replace(arguments, returned=ids)
+        result = await run_read(connection, read, with_ids, engine)
         assert result is not None
         return result
 

@@ -107,12 +107,12 @@ async def execute_short(database: Database, read: PreparedRead, sent: Arguments,
     """Execute the read of a list without pages. None: there are too many rows for a whole document. Raises like
     `execute_read`."""
     try:
-        found = await database.read(lambda connection: read_first(connection, read, sent, engine), is_snapshot=True)
+        result = await database.read(lambda connection: read_first(connection, read, sent, engine), is_snapshot=True)
     except AnswerTooLarge:
         return None
     except OF_ROWS as error:
         raise_impossible(error, read)
-    return found if isinstance(found, ReadResult) else None
+    return result if isinstance(result, ReadResult) else None
 
 
 async def run_read(
@@ -142,10 +142,10 @@ async def run_read(
             raise_refusal(error, read, sent.path)
         if plan.scope is not None and (not rows or plan.rows.grouping is not None):
             await check_parent(connection, read, sent)
-        found: list[Sequence[Row]] = [rows]
+        parts: list[Sequence[Row]] = [rows]
         if plan.node.branches or plan.includes_primary:
-            found = await read_branches(connection, read, sent, rows, united, engine.limits.max_included)
-        return _result(read, found, total, has_more, meter.received_bytes)
+            parts = await read_branches(connection, read, sent, rows, united, engine.limits.max_included)
+        return _result(read, parts, total, has_more, meter.received_bytes)
 
 
 async def read_first(
@@ -175,11 +175,11 @@ async def _read_first(
             await check_parent(connection, read, sent)
         limit = min(engine.limits.max_included, FIRST_INCLUDED)
         try:
-            found = await read_branches(connection, read, sent, rows, (), limit)
+            parts = await read_branches(connection, read, sent, rows, (), limit)
         except TooManyIncluded:
             return rows
         total = None if read.page.total == "none" else len(rows)
-        return _result(read, found, total, has_more=False, received_bytes=meter.received_bytes)
+        return _result(read, parts, total, has_more=False, received_bytes=meter.received_bytes)
 
 
 async def _primary(
@@ -217,20 +217,20 @@ async def run_combined_read(
         assert result is not None
         return result
     with connection.limit_received(engine.settings.max_answer_bytes) as meter:
-        found = _parts(read.plan, await connection.fetch(statement.sql, *sent.of(statement)))
-        found[0], has_more = _page(found[0], read, engine)
-        total = await _total(connection, read, sent, found[0], has_more)
-    included = IncludedCount(read, found[0], engine.limits.max_included)
-    for (_, branch), rows in zip(nodes(read.plan.node), found, strict=True):
+        parts = _parts(read.plan, await connection.fetch(statement.sql, *sent.of(statement)))
+        parts[0], has_more = _page(parts[0], read, engine)
+        total = await _total(connection, read, sent, parts[0], has_more)
+    included = IncludedCount(read, parts[0], engine.limits.max_included)
+    for (_, branch), rows in zip(nodes(read.plan.node), parts, strict=True):
         if branch is not None:
             included.add(branch, rows)
-    return _result(read, found, total, has_more, meter.received_bytes)
+    return _result(read, parts, total, has_more, meter.received_bytes)
 
 
 def _parts(plan: ReadPlan, rows: Sequence[Row]) -> list[Sequence[Row]]:
     """Split the rows of a statement that reads a whole document into the rows of each node. The first column of each
     part is a number. It is null in the rows of other parts."""
-    found: list[Sequence[Row]] = []
+    parts: list[Sequence[Row]] = []
     begin = 0
     for node, branch in nodes(plan.node):
         part: list[Row] = []
@@ -238,19 +238,19 @@ def _parts(plan: ReadPlan, rows: Sequence[Row]) -> list[Sequence[Row]]:
             end = begin + part_width(plan, node, branch)
             part = [row[begin + 1 : end] for row in rows if row[begin] is not None]
             begin = end
-        found.append(part)
-    return found
+        parts.append(part)
+    return parts
 
 
 def _result(
-    read: PreparedRead, found: list[Sequence[Row]], total: int | None, has_more: bool, received_bytes: int
+    read: PreparedRead, parts: list[Sequence[Row]], total: int | None, has_more: bool, received_bytes: int
 ) -> ReadResult:
     page, is_estimated = read.page, total is not None and read.plan.total == "estimated"
     is_capped = read.plan.total == "capped" and total is not None and total > CAPPED_TOTAL
     if total is not None and read.plan.total == "exact" and not read.plan.has_cursors:
         has_more = 0 < page.size < total - page.offset
     shown = CAPPED_TOTAL if is_capped else total
-    return ReadResult(_computed(read, found), shown, is_estimated, has_more, received_bytes, is_capped=is_capped)
+    return ReadResult(_computed(read, parts), shown, is_estimated, has_more, received_bytes, is_capped=is_capped)
 
 
 async def read_rows(
@@ -411,8 +411,8 @@ async def _total(
         return seen
     statement = read.ready.statements.count
     assert statement is not None
-    found = await connection.fetchval(statement.sql, *sent.of(statement))
+    total = await connection.fetchval(statement.sql, *sent.of(statement))
     if plan.counts:
-        return int(found)
-    estimate = int(json.loads(found)[0]["Plan"]["Plan Rows"])
+        return int(total)
+    estimate = int(json.loads(total)[0]["Plan"]["Plan Rows"])
     return max(estimate, seen + has_more if rows else 0)

@@ -126,16 +126,16 @@ async def read_branches(
     reader = _BranchReader(connection, read, sent, primary, limit)
     begin = row_width(read.plan.node, None) + len(read.plan.cursor_keys)
     await reader.read(read.plan.node, primary, begin, united)
-    return reader.found
+    return reader.parts
 
 
 class _BranchReader:
-    """Reads the branches of one read. found: the rows of the nodes so far."""
+    """Reads the branches of one read. parts: the rows of the nodes so far."""
 
     def __init__(
         self, connection: PostgresConnection, read: PreparedRead, sent: Arguments, primary: Sequence[Row], limit: int
     ) -> None:
-        self.found = [primary]
+        self.parts = [primary]
         self._connection = connection
         self._read = read
         self._sent = sent
@@ -163,7 +163,7 @@ class _BranchReader:
                 # Each loop over all rows takes milliseconds, so other requests get a turn between the loops.
                 await asyncio.sleep(0)
             self._included.add(branch, children)
-            self.found.append(children)
+            self.parts.append(children)
             if len(children) > ALONE.short_rows:
                 await asyncio.sleep(0)
             await self.read(branch.node, children, row_width(branch.node, branch))

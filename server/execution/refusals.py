@@ -187,8 +187,8 @@ def _violation(error: PostgresMessage, write: PlannedWrite, engine: Engine) -> E
             return Conflict(detail, pointer=write.pointer)
         case pg.ForeignKeyViolationError():
             what = f"The related resource is not there: {names}." if fields else "A related resource is not there."
-            found = _missing_related(columns, error, write, engine) or _shared_key(columns, error, write, engine)
-            return found or RelatedNotFound(what, pointer=pointer)
+            fault = _missing_related(columns, error, write, engine) or _shared_key(columns, error, write, engine)
+            return fault or RelatedNotFound(what, pointer=pointer)
         case pg.NotNullViolationError() if (link := _required_link(columns, error, write, engine)) is not None:
             named = f"Resources of type {quoted(link.target.type)}"
             detail = f"{named} would be left without a required relationship: delete or move first."
@@ -281,15 +281,15 @@ def _domain_fields(domain: str, write: PlannedWrite, engine: Engine) -> list[tup
         for assignment in write.plan.assignments
         if assignment.attribute is not None and not assignment.attribute.is_hidden
     ]
-    found = [
+    fields = [
         (attribute, pointer)
         for attribute, pointer in sent
         if attribute.name in limits and domain in limits[attribute.name].domains
     ]
-    found = found or [
+    fields = fields or [
         (attribute, pointer) for attribute, pointer in sent if (attribute.type.element or attribute.type).fields
     ]
-    return [(attribute.name, pointer) for attribute, pointer in found]
+    return [(attribute.name, pointer) for attribute, pointer in fields]
 
 
 def _suspect(error: Exception, write: PlannedWrite) -> tuple[str, str, ColumnType | None] | None:
@@ -304,18 +304,18 @@ def _suspect(error: Exception, write: PlannedWrite) -> tuple[str, str, ColumnTyp
         for assignment in write.plan.assignments
         if assignment.attribute is not None and write.values[assignment.slot] is not None
     ]
-    found = [pair for pair in sent if pair[0].type.is_checked_by_database and state not in _OF_EXPRESSIONS]
-    if not found and state == "22001" and write.plan.kind == "create" and write.plan.id_slot is not None:
+    suspects = [pair for pair in sent if pair[0].type.is_checked_by_database and state not in _OF_EXPRESSIONS]
+    if not suspects and state == "22001" and write.plan.kind == "create" and write.plan.id_slot is not None:
         return "id", member_pointer(write.pointer, "id"), None
     families = _FAMILIES.get(state, frozenset())
-    found += [pair for pair in sent if pair[0].type.family.removesuffix("[]") in families]
+    suspects += [pair for pair in sent if pair[0].type.family.removesuffix("[]") in families]
     if state in _OF_TEXTS:
         # A text that was right when the server started, such as the label of an enum.
-        found += [pair for pair in sent if pair not in found and is_quoted(write.values[pair[1]], error)]
-    found = [pair for pair in found if is_quoted(write.values[pair[1]], error)] or found
-    if len(found) != 1 or found[0][0].is_hidden:
+        suspects += [pair for pair in sent if pair not in suspects and is_quoted(write.values[pair[1]], error)]
+    suspects = [pair for pair in suspects if is_quoted(write.values[pair[1]], error)] or suspects
+    if len(suspects) != 1 or suspects[0][0].is_hidden:
         return None
-    attribute, slot = found[0]
+    attribute, slot = suspects[0]
     return attribute.name, slot_pointer(write, slot), attribute.type
 
 
@@ -366,10 +366,10 @@ def _refers_to(target: Resource, error: PostgresMessage, engine: Engine) -> bool
     """Return whether the foreign key of the error refers to the table of a resource, or may do so."""
     named = said(error)
     names = named.schema_name, named.table_name, named.constraint_name
-    found = engine.schema.referenced.get(names)
-    if found is None or found in engine.schema.views.get((target.schema, target.table), ()):
+    referenced = engine.schema.referenced.get(names)
+    if referenced is None or referenced in engine.schema.views.get((target.schema, target.table), ()):
         return True
-    schema, table = engine.schema.partitions.get(found, found)
+    schema, table = engine.schema.partitions.get(referenced, referenced)
     return table == target.table and target.schema in (None, schema)
 
 

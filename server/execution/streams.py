@@ -149,16 +149,16 @@ class PartReader:
 
     async def _linked(self, rows: Sequence[Row]) -> list[set[Any] | None]:
         """Return for each branch the ids of the rows that show its linkage. None if all rows show it."""
-        found: dict[Statement | None, set[Any] | None] = {None: None}
+        linked: dict[Statement | None, set[Any] | None] = {None: None}
         for statement in self._part.linked:
-            if statement is not None and statement not in found:
+            if statement is not None and statement not in linked:
                 ids = [row[0] for row in rows]
                 sent = self._sent.of(statement, keys=ids)
-                found[statement] = {row[0] for row in await self._connection.fetch(statement.sql, *sent)}
-        return [found[statement] for statement in self._part.linked]
+                linked[statement] = {row[0] for row in await self._connection.fetch(statement.sql, *sent)}
+        return [linked[statement] for statement in self._part.linked]
 
     async def _linkage(self, rows: Sequence[Row], linked: Linked) -> list[Sequence[Row]]:
-        node, found = self._part.node, []
+        node, linkage = self._part.node, []
         for branch, statement, ids in zip(node.branches, self._part.linkage, linked, strict=True):
             children: Sequence[Row] = ()
             if statement is not None:
@@ -168,8 +168,8 @@ class PartReader:
                     children = await read_related(self._connection, self._read, branch, statement, values)
                 if self._read.ready.unenforced_keys:
                     check_ids(self._read, branch, children)
-            found.append(children)
-        return found
+            linkage.append(children)
+        return linkage
 
     async def stop(self) -> None:
         """Cancel the batch that is being read ahead."""

@@ -52,18 +52,18 @@ def unfit_value(error: Exception, write: PlannedWrite, engine: Engine) -> ApiErr
 def _with_character(character: str, write: PlannedWrite) -> Iterator[ApiError]:
     """Yield the errors for the values with a character that the database cannot store."""
     plan = write.plan
-    found = [slot for slot, value in enumerate(write.values) if has_text(value, character)]
-    if plan.kind != "create" and plan.id_slot in found:
+    slots = [slot for slot, value in enumerate(write.values) if has_text(value, character)]
+    if plan.kind != "create" and plan.id_slot in slots:
         yield resource_not_found(plan.resource.type, str(write.values[plan.id_slot]), write.id_pointer)
-    if plan.owner is not None and plan.owner.slot in found:
+    if plan.owner is not None and plan.owner.slot in slots:
         yield resource_not_found(plan.owner.resource.type, str(write.values[plan.owner.slot]))
     for link in plan.links:
         pairs = zip(write.values[link.slot], write.item_pointers[link.slot], strict=True)
-        for id_value, pointer in pairs if link.slot in found else ():
+        for id_value, pointer in pairs if link.slot in slots else ():
             if has_text(id_value, character):
                 yield related_not_found(link.target.type, str(id_value), pointer)
     for assignment in plan.assignments:
-        if assignment.slot not in found:
+        if assignment.slot not in slots:
             continue
         own = _relationship_of(assignment, plan.resource)
         if own is not None:
@@ -105,8 +105,8 @@ def _not_in_key(error: Exception, write: PlannedWrite, engine: Engine) -> Iterat
             )
     for link in write.plan.links:
         target, columns = link.target, link.relationship.foreign_columns
-        found = [limit for name in columns if (limit := limits.get((target.schema, target.table, name))) is not None]
-        if any(said(error).data_type_name in bound.domains or bound.characters is not None for bound in found):
+        exceeded = [limit for name in columns if (limit := limits.get((target.schema, target.table, name))) is not None]
+        if any(said(error).data_type_name in bound.domains or bound.characters is not None for bound in exceeded):
             detail = f"{quoted(link.relationship.name)} cannot have these links: the keys there cannot hold the ids."
             yield Conflict(detail, pointer=slot_pointer(write, link.slot))
 

@@ -17,8 +17,8 @@ SHOWN_CHARACTERS = 200
 
 def filters_text(nodes: Iterable[FilterNode]) -> str:
     """Describe filters that must all be met, on one line."""
-    found = list(nodes)
-    return filter_text(found[0]) if len(found) == 1 else " and ".join(map(_inner_text, found))
+    inner = list(nodes)
+    return filter_text(inner[0]) if len(inner) == 1 else " and ".join(map(_inner_text, inner))
 
 
 def filter_text(node: FilterNode) -> str:

@@ -91,7 +91,7 @@ def _route(path: str, engine: Engine, catalog: Catalog) -> Route:
 
 def _path_id(route: Route, shape: ReadShape) -> object:
     try:
-        found: object = shape.resource.id_type.read(route.id)
+        row_id: object = shape.resource.id_type.read(route.id)
     except ValueFault:
         raise resource_not_found(shape.resource.type, route.id) from None
-    return found
+    return row_id

@@ -178,9 +178,9 @@ async def _run(
         is_stream = result is None
         if not (result is None or result.rows[0] or prepared.plan.is_collection or prepared.plan.scope):
             error = resource_not_found(requested.shape.resource.type, requested.route.id)
-    except (ApiError, asyncpg.PostgresError, asyncpg.InterfaceError, RuntimeError) as found:
-        release_frames(found)
-        error = found
+    except (ApiError, asyncpg.PostgresError, asyncpg.InterfaceError, RuntimeError) as refusal:
+        release_frames(refusal)
+        error = refusal
     finally:
         # asyncpg calls loggers in the next turn of the loop.
         await asyncio.sleep(0)
@@ -221,8 +221,8 @@ async def _explain(connection: PostgresConnection, sent: _Sent, *, is_run: bool,
     try:
         # A savepoint, so that the transaction can be used after an error.
         async with connection.transaction():
-            found = await _plan(connection, f"EXPLAIN ({'' if has_lines else measures}VERBOSE, FORMAT JSON)", sent)
-            tree = json.loads(found[0])[0]
+            plan = await _plan(connection, f"EXPLAIN ({'' if has_lines else measures}VERBOSE, FORMAT JSON)", sent)
+            tree = json.loads(plan[0])[0]
             lines = await _plan(connection, f"EXPLAIN ({measures}COSTS)", sent) if has_lines else []
     except asyncpg.PostgresError as error:
         return _refused(sent, error)

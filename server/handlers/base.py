@@ -136,18 +136,18 @@ class Handler(RequestHandler):
     def prepare_identified(self) -> Awaitable[None] | None:
         """Find the principal, and then make the checks that depend on it. Returns an awaitable if the issuer has to be
         asked. Raises Unauthenticated, InvalidToken, AuthUnavailable, TooManyRequests."""
-        found = self.sender.find()
-        if not isinstance(found, Principal):
-            return self._prepare_later(self.cancel_scope.run(found))
-        self._take_principal(found)
+        principal = self.sender.find()
+        if not isinstance(principal, Principal):
+            return self._prepare_later(self.cancel_scope.run(principal))
+        self._take_principal(principal)
         self.check_request()
         return None
 
     async def _prepare_later(self, principal: Awaitable[Principal]) -> None:
         """Continue when the issuer has answered. Meanwhile the body may have timed out."""
-        found = await principal
+        known = await principal
         if not self._finished:
-            self._take_principal(found)
+            self._take_principal(known)
             self.check_request()
 
     def _take_principal(self, principal: Principal) -> None:
@@ -170,8 +170,8 @@ class Handler(RequestHandler):
         elif method is not OPTIONS:
             headers, query = self.request.headers.by_name, self.request.query
             if "Accept" in headers or ANSWER_AS in query:
-                found = preferred_type(headers.get("Accept"), query, method.answers)
-                self.answer_type = JSON_API if found is HTML and not self.engine.settings.pages else found
+                media_type = preferred_type(headers.get("Accept"), query, method.answers)
+                self.answer_type = JSON_API if media_type is HTML and not self.engine.settings.pages else media_type
             if method.name in WRITES:
                 self.prepare_write()
             elif method.name == QUERY:
@@ -212,8 +212,8 @@ class Handler(RequestHandler):
 
     def prepare_write(self) -> None:
         """Make the checks of writes. Raises RequestFault, Overloaded."""
-        found = check_write(self.engine, self.request.headers, self.received, self.method)
-        self.applied_extensions, self.is_tried = found
+        checked = check_write(self.engine, self.request.headers, self.received, self.method)
+        self.applied_extensions, self.is_tried = checked
 
     def _not_allowed(self) -> MethodNotAllowed:
         allow = self.allow()

@@ -102,8 +102,8 @@ class CustomHandler(Handler):
         if id is not None and not result.rows[0]:
             raise resource_not_found(type_name, id)
         meta = None if id is not None else page_meta(prepared.page, len(result.rows[0]), result.total)
-        found: dict[str, Any] = json.loads(prepared.ready.encoders.of(JSON_API).encode(result.rows, {}, meta))
-        return found
+        document: dict[str, Any] = json.loads(prepared.ready.encoders.of(JSON_API).encode(result.rows, {}, meta))
+        return document
 
     def write(  # type: ignore[override]  # see `send`
         self, changes: Change | Sequence[Change], *, match: str | Sequence[str] | None = None

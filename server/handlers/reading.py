@@ -216,10 +216,10 @@ class ReadingHandler(Handler):
             try:
                 rows: Sequence[Row] = ()
                 if not turn.is_long:
-                    found = await read_first(connection, prepared, sent, engine)
-                    if isinstance(found, ReadResult):
-                        return found
-                    rows = found
+                    parts = await read_first(connection, prepared, sent, engine)
+                    if isinstance(parts, ReadResult):
+                        return parts
+                    rows = parts
                 await turn.begin(connection)
                 self._running.streams += not self.is_stream
                 self.is_stream = True
@@ -384,8 +384,8 @@ class ReadingHandler(Handler):
 
     def _links_of_query(self, pages: dict[str, str]) -> dict[str, str]:
         """Return the links of the answer to a QUERY: its own path, and those to pages that a GET can have."""
-        found = {name: link for name, link in pages.items() if self._fits(link)}
-        return found | {"self": self.self_path()} if pages else found
+        links = {name: link for name, link in pages.items() if self._fits(link)}
+        return links | {"self": self.self_path()} if pages else links
 
     def _fits(self, link: str) -> bool:
         return len(link) <= self.engine.settings.max_url_bytes

@@ -64,12 +64,12 @@ class Sender:
         """Return whether the principal is known at once, and is not the same client as its address. Otherwise others at
         this address could lock it out."""
         with suppress(ApiError):
-            found = self._engine.authenticate(self._request)
-            if isinstance(found, Principal):
-                self._found = found
-                return principal_key(found, self.client) != self.client
-            if asyncio.iscoroutine(found):
-                found.close()
+            principal = self._engine.authenticate(self._request)
+            if isinstance(principal, Principal):
+                self._found = principal
+                return principal_key(principal, self.client) != self.client
+            if asyncio.iscoroutine(principal):
+                principal.close()
         return False
 
     def find(self) -> Principal | Awaitable[Principal]:

@@ -133,10 +133,10 @@ class WritingHandler(ReadingHandler):
             await run()
         except (ApiError, KeyRefused):
             # A fault may have been found before the writes began, and the key comes first.
-            found = None if claim.is_held else await self._look_up(claim)
-            if found is None:
+            kept = None if claim.is_held else await self._look_up(claim)
+            if kept is None:
                 raise
-            return found
+            return kept
         return None
 
     async def _look_up(self, claim: KeyClaim) -> Reply | None:

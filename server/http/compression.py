@@ -59,9 +59,9 @@ def accepts_gzip(accept_encoding: str) -> bool:
 def _accepts_gzip(accept_encoding: str) -> bool:
     weights: dict[str, float] = {}
     for element in accept_encoding.split(","):
-        found = _CODING.fullmatch(element.strip(" \t"))
-        if found is not None:
-            weights[found[1].lower()] = float(found[2] or 1)
+        match = _CODING.fullmatch(element.strip(" \t"))
+        if match is not None:
+            weights[match[1].lower()] = float(match[2] or 1)
     weight = weights.get("gzip", weights.get("x-gzip", weights.get("*", 0.0)))
     return weight > 0 and weight >= weights.get("identity", 0.0)
 

@@ -25,11 +25,11 @@ def sent_key(headers: Headers) -> str | None:
     values = headers.by_name.get(IDEMPOTENCY_KEY)
     if values is None:
         return None
-    found = _KEY.fullmatch(values[0]) if len(values) == 1 else None
-    if found is None:
+    match = _KEY.fullmatch(values[0]) if len(values) == 1 else None
+    if match is None:
         detail = (
             f"{IDEMPOTENCY_KEY} must be one header with 1 to 255 visible ASCII characters, without quotes and "
             "backslashes inside, such as a random UUID."
         )
         raise InvalidIdempotencyKey(detail)
-    return found["key"]
+    return match["key"]

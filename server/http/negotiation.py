@@ -122,18 +122,18 @@ def accepted_type(value: str, answers: tuple[MediaType, ...]) -> MediaType:
     """Return which of the media types of a route Accept prefers: the first one, if none is accepted or several are
     equal. Raises NotAcceptable if this is that of JSON:API, and Accept lists it only with parameters that this route
     does not support."""
-    found = answers[0]
+    accepted = answers[0]
     if len(answers) > 1:
         elements = [_parsed(element) for element in _ELEMENT.findall(value)]
         names = {name for name, _ in elements}
         # Programs in Java send text/html by default, and no browser sends it without this.
         is_java = "image/gif" in names and "application/xhtml+xml" not in names
-        found = max(
+        accepted = max(
             answers, key=lambda media_type: 0.0 if media_type is HTML and is_java else _weight(media_type, elements)
         )
-    if not found.is_only_named:
+    if not accepted.is_only_named:
         _check_parameters(value, answers)
-    return found
+    return accepted
 
 
 def asked_type(query: str, answers: tuple[MediaType, ...]) -> MediaType | None:
@@ -143,8 +143,8 @@ def asked_type(query: str, answers: tuple[MediaType, ...]) -> MediaType | None:
     >>> asked_type("sort=age&answerAs=csv", LISTS).name
     'text/csv'
     """
-    found = _ASKED.search(query)
-    wanted = None if found is None else _BY_ANSWER.get(found[1])
+    match = _ASKED.search(query)
+    wanted = None if match is None else _BY_ANSWER.get(match[1])
     return wanted if wanted in answers else None
 
 

@@ -43,13 +43,13 @@ def wants_cost(headers: Headers) -> bool:
     values = headers.by_name.get(PREFER)
     if values is None:
         return False
-    found = [_PREFERENCE.match(text) for text in _LISTED.findall(",".join(values))]
-    return any(preference is not None and preference[1].lower() == COST for preference in found)
+    matches = [_PREFERENCE.match(text) for text in _LISTED.findall(",".join(values))]
+    return any(preference is not None and preference[1].lower() == COST for preference in matches)
 
 
 def _transaction(text: str) -> str | None:
     """Return the value of the preference `tx`, or None for other preferences."""
-    found = _PREFERENCE.match(text)
-    if found is None or found[1].lower() != "tx":
+    match = _PREFERENCE.match(text)
+    if match is None or match[1].lower() != "tx":
         return None
-    return (found[2] or "").strip('"')
+    return (match[2] or "").strip('"')

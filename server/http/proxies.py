@@ -92,11 +92,11 @@ def read_address(node: str) -> Address | None:
 
 @lru_cache(maxsize=1024)
 def _read_node(node: str) -> Address | None:
-    found = _NODE.fullmatch(node)
-    if found is None:
+    match = _NODE.fullmatch(node)
+    if match is None:
         return None
     try:
-        address = ip_address(found[1] or found[2] or found[3])
+        address = ip_address(match[1] or match[2] or match[3])
     except ValueError:
         return None
     return getattr(address, "ipv4_mapped", None) or address
@@ -167,14 +167,14 @@ def _forwarded(headers: HTTPHeaders) -> Iterator[Hop]:
     elements: list[dict[str, str]] = [{}]
     position = 0
     while position < len(text):
-        found = _PAIR.match(text, position)
-        if found is None:
+        match = _PAIR.match(text, position)
+        if match is None:
             return
-        name, token, quoted, end = found.groups()
+        name, token, quoted, end = match.groups()
         elements[-1][name.lower()] = token if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
         if end == ",":
             elements.append({})
-        position = found.end()
+        position = match.end()
     for element in reversed(elements):
         yield Hop(element.get("for", ""), element.get("proto"), element.get("host"))
 

@@ -146,9 +146,9 @@ def host_name(host: str) -> str:
     >>> host_name("API.example.org.:8080"), host_name("[0::1]"), host_name("[::ffff:127.0.0.1]:80")
     ('api.example.org', '[::1]', '127.0.0.1')
     """
-    found = _HOST.fullmatch(host.lower()) if len(host) <= HOST_CHARACTERS else None
-    name = "" if found is None else found[1].removesuffix(".")
-    if found is None or not name or int(found[2] or 0) > 65_535:
+    match = _HOST.fullmatch(host.lower()) if len(host) <= HOST_CHARACTERS else None
+    name = "" if match is None else match[1].removesuffix(".")
+    if match is None or not name or int(match[2] or 0) > 65_535:
         raise HTTPInputError("an invalid host")
     return _address_name(name[1:-1]) if name.startswith("[") else name
 

@@ -33,10 +33,10 @@ def read_target(target: str) -> tuple[str | None, str]:
     """
     if target == ASTERISK:
         return None, target
-    found = _ABSOLUTE.fullmatch(target)
-    if found is None or "@" in found[1]:
+    match = _ABSOLUTE.fullmatch(target)
+    if match is None or "@" in match[1]:
         raise ValueError("not a target of this server")
-    return found[1], (found[2] or "/") + (found[3] or "")
+    return match[1], (match[2] or "/") + (match[3] or "")
 
 
 def is_too_long(target: str, max_bytes: int) -> bool:
@@ -90,15 +90,15 @@ def pattern_text(pattern: str) -> str:
     >>> pattern_text("/caf%C3%A9/(.*%2f.*)/")
     '/café/(.*%2F.*)'
     """
-    text = _IN_A_PATTERN.sub(lambda found: re.escape(path_text(found[1])), pattern)
+    text = _IN_A_PATTERN.sub(lambda match: re.escape(path_text(match[1])), pattern)
     return re.sub(r"(?<=.)(?<!\\)/$", "", text)
 
 
 def shown_path(path: str) -> str:
     """Return a path without a canonical form, for logs: in visible ASCII, and shortened."""
-    return _UNSEEN.sub(lambda found: b"%%%02X" % found[0][0], path[:SHOWN_CHARACTERS].encode("latin-1")).decode("ascii")
+    return _UNSEEN.sub(lambda match: b"%%%02X" % match[0][0], path[:SHOWN_CHARACTERS].encode("latin-1")).decode("ascii")
 
 
-def _readable(found: re.Match[str]) -> str:
-    text = unquote_to_bytes(found[0]).decode("utf-8", "surrogateescape")
+def _readable(match: re.Match[str]) -> str:
+    text = unquote_to_bytes(match[0]).decode("utf-8", "surrogateescape")
     return _KEPT.sub(lambda kept: quote(kept[0].encode("utf-8", "surrogateescape"), safe=""), text)

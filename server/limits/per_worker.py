@@ -101,12 +101,13 @@ def admin_limits(settings: Settings) -> ConnectionLimits:
 
 def check_descriptors(settings: Settings) -> None:
     """Check that a worker may open enough files. Raises StartError."""
-    found = raise_descriptors()
+    descriptors = raise_descriptors()
     connections = min(MIN_CONNECTIONS, share(settings.max_connections, settings.workers))
     needed = _own_descriptors(settings) + connections
-    if found < needed:
+    if descriptors < needed:
         raise StartError(
-            f"the system lets a process open {found} files, and a worker needs {needed} for {connections} connections: "
+            f"the system lets a process open {descriptors} files, "
+            f"and a worker needs {needed} for {connections} connections: "
             f"set LimitNOFILE= in the unit of systemd, or ulimit -n, to {needed} or more"
         )
 

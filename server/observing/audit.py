@@ -65,9 +65,9 @@ class AuditLog:
     def _open(self) -> None:
         is_shared = self._target == STANDARD_OUTPUT
         self._descriptor = STANDARD_OUTPUT_DESCRIPTOR if is_shared else os.open(self._target, FLAGS, MODE)
-        found = os.fstat(self._descriptor)
-        self._is_file = stat.S_ISREG(found.st_mode)
-        self._mark = (found.st_dev, found.st_ino)
+        status = os.fstat(self._descriptor)
+        self._is_file = stat.S_ISREG(status.st_mode)
+        self._mark = (status.st_dev, status.st_ino)
 
     def check(self) -> bool:
         """Return whether a line can be written, as far as it is known. Ask before the write that the line is about. If
@@ -86,10 +86,10 @@ class AuditLog:
 
     def _is_moved(self) -> bool:
         try:
-            found = os.stat(self._target)
+            status = os.stat(self._target)
         except FileNotFoundError:
             return True
-        return (found.st_dev, found.st_ino) != self._mark
+        return (status.st_dev, status.st_ino) != self._mark
 
     def add(self, lines: Sequence[AuditLine]) -> bool:
         """Write lines, all at once. Return whether they are in the file."""

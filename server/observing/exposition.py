@@ -56,13 +56,13 @@ def expose(figures: Figures, accept: str = "") -> Exposition:
 
 def _by_name(figures: Figures) -> dict[str, Values]:
     """Return the labels and numbers of each metric, sorted by label."""
-    found: dict[str, Values] = {WORKERS.name: [((), [float(figures.workers)])]}
+    values: dict[str, Values] = {WORKERS.name: [((), [float(figures.workers)])]}
     metrics = {metric.name: metric for metric in METRICS}
     for (name, *labels), numbers in sorted(figures.totals.items()):
-        found.setdefault(name, []).append((tuple(labels), numbers))
+        values.setdefault(name, []).append((tuple(labels), numbers))
     for key, of_workers in sorted(figures.per_worker.items()):
-        found.setdefault(key[0], []).extend(_running_values(metrics[key[0]], key, of_workers))
-    return found
+        values.setdefault(key[0], []).extend(_running_values(metrics[key[0]], key, of_workers))
+    return values
 
 
 def _running_values(

@@ -97,8 +97,8 @@ def one_line(text: object) -> str:
     return str(text).replace("\n", "\\n")
 
 
-def _escape(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode("ascii")
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
 
 
 _FORMATTERS: dict[Format, type[logging.Formatter]] = {
@@ -116,8 +116,8 @@ def log_format(settings: Settings) -> Format:
 def is_read_by_journald() -> bool:
     """Return whether standard error is a socket of journald. Source: systemd.exec(5), JOURNAL_STREAM."""
     with suppress(OSError, ValueError, AttributeError):
-        found = os.fstat(sys.stderr.fileno())
-        return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+        status = os.fstat(sys.stderr.fileno())
+        return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
     return False
 
 

@@ -115,10 +115,10 @@ class Telemetry:
 
     def record_failure(self, error: BaseException) -> None:
         """Count an error of the database or of the connection to it, if `error` or one of its causes is one."""
-        found = next((cause for cause in causes(error) if isinstance(cause, _FROM_THE_DATABASE)), None)
-        if found is not None:
-            state = str(getattr(found, "sqlstate", None) or "")
-            self.meter.add(metrics.DATABASE_ERRORS, state[:2], type(found).__name__)
+        database_error = next((cause for cause in causes(error) if isinstance(cause, _FROM_THE_DATABASE)), None)
+        if database_error is not None:
+            state = str(getattr(database_error, "sqlstate", None) or "")
+            self.meter.add(metrics.DATABASE_ERRORS, state[:2], type(database_error).__name__)
 
     def count(self, metric: Metric) -> None:
         """Add 1 to a counter."""

@@ -278,8 +278,8 @@ class PostgresConnection(asyncpg.Connection):
     @property
     def socket(self) -> socket.socket | None:
         """The socket, or None if the transport has none."""
-        found: socket.socket | None = self._transport.get_extra_info("socket")
-        return found
+        transport_socket: socket.socket | None = self._transport.get_extra_info("socket")
+        return transport_socket
 
     @property
     def is_cancelling(self) -> bool:

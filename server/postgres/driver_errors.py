@@ -92,8 +92,8 @@ def unknown_character(error: BaseException) -> str | None:
     message has its bytes."""
     if not isinstance(error, pg.UntranslatableCharacterError):
         return None
-    found = _UNKNOWN_CHARACTER.search(str(error))
-    octets = bytes([int(octet, 16) for octet in found[1].split()]) if found is not None else b""
+    match = _UNKNOWN_CHARACTER.search(str(error))
+    octets = bytes([int(octet, 16) for octet in match[1].split()]) if match is not None else b""
     return octets.decode(errors="ignore") or None
 
 
@@ -216,8 +216,8 @@ def is_rolled_back(error: BaseException) -> bool:
     (SyncRepWaitForLSN in src/backend/replication/syncrep.c). This is not true of COMMIT: PostgreSQL may write a log
     line about its duration between the commit and the answer."""
     sent = error.__cause__ if isinstance(error, pg.ConnectionDoesNotExistError) else error
-    found = said(sent)
-    return (found.severity_en, found.server_source_function) == ("FATAL", "ProcessInterrupts")
+    facts = said(sent)
+    return (facts.severity_en, facts.server_source_function) == ("FATAL", "ProcessInterrupts")
 
 
 def in_one_line(error: BaseException) -> str:

@@ -43,17 +43,17 @@ class Hosts:
     def __init__(self, url: str, settings: Settings) -> None:
         for_driver = driver_url(url)
         self._url, self._has_name = for_driver.url, for_driver.has_name
-        found = parse_hosts(url)
+        hosts = parse_hosts(url)
         given = parse_qs(urlsplit(url).query).get("target_session_attrs", [None])[-1]
         self._silence_seconds = settings.network_timeout_seconds
         self._timeout_seconds = for_driver.timeout_seconds or settings.connect_timeout_seconds
-        if len(found) == 1:
+        if len(hosts) == 1:
             # The driver reads the host itself, because it also knows environment variables and service files.
             self._hosts, self._wanted, self._fallback = [Host()], given, None
         else:
-            self._hosts, (self._wanted, self._fallback) = found, FALLBACK.get(given, (given, None))
+            self._hosts, (self._wanted, self._fallback) = hosts, FALLBACK.get(given, (given, None))
             # All of them must be tried within the time that a request waits for a connection.
-            share = settings.acquire_timeout_seconds / (len(found) + 1)
+            share = settings.acquire_timeout_seconds / (len(hosts) + 1)
             self._timeout_seconds = min(self._timeout_seconds, share)
 
     async def connect(self, *_: object, **options: Any) -> PostgresConnection:
@@ -129,8 +129,8 @@ def _host(spec: str, default_port: str) -> Host:
     if spec.startswith("/"):
         name, port = spec, ""
     else:
-        found = re.fullmatch(r"(?:\[(.*)\]|([^:]*))(?::([0-9]*))?", spec)
-        name, port = (found[1] or found[2] or "", found[3] or "") if found else (spec, "")
+        match = re.fullmatch(r"(?:\[(.*)\]|([^:]*))(?::([0-9]*))?", spec)
+        name, port = (match[1] or match[2] or "", match[3] or "") if match else (spec, "")
     return Host(name or None, int(port or default_port) if port or default_port else None)
 
 

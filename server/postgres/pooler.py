@@ -81,9 +81,9 @@ async def check_backend(connection: asyncpg.Connection[Any], settings: Settings)
     sets them."""
     bounds = timeouts(settings)
     sql = "SELECT name, setting FROM pg_settings WHERE name = ANY($1)"
-    found = {name.lower(): setting for name, setting in await connection.fetch(sql, [*_SESSION_NAMES, *bounds])}
-    wrong = {name: value for name, value in SESSION.items() if not _is_fit(name, found[name])}
-    wrong |= {name: f"{limit}ms" for name, limit in bounds.items() if not 0 < int(found[name]) <= int(limit)}
+    session = {name.lower(): setting for name, setting in await connection.fetch(sql, [*_SESSION_NAMES, *bounds])}
+    wrong = {name: value for name, value in SESSION.items() if not _is_fit(name, session[name])}
+    wrong |= {name: f"{limit}ms" for name, limit in bounds.items() if not 0 < int(session[name]) <= int(limit)}
     if not wrong:
         return
     role = await connection.fetchval("SELECT quote_ident(current_user)")
@@ -97,7 +97,7 @@ async def check_backend(connection: asyncpg.Connection[Any], settings: Settings)
 _SESSION_NAMES = ("DateStyle", "extra_float_digits", "IntervalStyle", "TimeZone")
 
 
-def _is_fit(name: str, found: str) -> bool:
+def _is_fit(name: str, setting: str) -> bool:
     if name == "extra_float_digits":
-        return int(found) >= 1
-    return found.upper().split(",")[0] in {"timezone": ("UTC", "ETC/UTC")}.get(name, (SESSION[name].upper(),))
+        return int(setting) >= 1
+    return setting.upper().split(",")[0] in {"timezone": ("UTC", "ETC/UTC")}.get(name, (SESSION[name].upper(),))

@@ -63,8 +63,8 @@ async def check_temp_file_limit(connection: asyncpg.Connection[Any], settings: S
     if settings.temp_file_limit_bytes is None:
         return None
     wanted = kilobytes(settings.temp_file_limit_bytes)
-    found, is_allowed, role = await connection.fetchrow(_LIMIT) or (-1, False, "")
-    if 0 <= found <= wanted or (is_allowed and settings.pooler == "none"):
+    limit, is_allowed, role = await connection.fetchrow(_LIMIT) or (-1, False, "")
+    if 0 <= limit <= wanted or (is_allowed and settings.pooler == "none"):
         return None
     statement = f"ALTER ROLE {role} SET temp_file_limit = '{wanted}kB';"
     return (

@@ -61,11 +61,11 @@ class DocumentEncoders:
 
     def of(self, representation: Representation) -> DocumentEncoder:
         """Return the encoder of a representation."""
-        found = self._made.get(representation)
-        if found is None:
-            found = DocumentEncoder(self._plan, representation.make(self._plan, self._style))
-            self._made[representation] = found
-        return found
+        encoder = self._made.get(representation)
+        if encoder is None:
+            encoder = DocumentEncoder(self._plan, representation.make(self._plan, self._style))
+            self._made[representation] = encoder
+        return encoder
 
     @cached_property
     def view(self) -> PageView:

@@ -127,11 +127,11 @@ class Writes:
         self, resource: Resource, change: Change, context: Context, errors: list[ApiError]
     ) -> PreparedWrite:
         """Return a create that may update a row instead."""
-        found: list[ApiError] = []
-        planned = self.plan(resource, change, context, found)
+        refused: list[ApiError] = []
+        planned = self.plan(resource, change, context, refused)
         # After a hook it is planned again.
         is_hooked = resource.hooks.before("create") is not None
-        errors += [error for error in found if not is_hooked or isinstance(error, ConflictFault)]
+        errors += [error for error in refused if not is_hooked or isinstance(error, ConflictFault)]
         conflict = planned.plan.conflict
         if conflict is None or conflict.is_one_statement:
             return PreparedWrite(resource, change, planned)
@@ -155,10 +155,10 @@ class Writes:
             return None
         if not CONTEXT.takes(context) or resource.requires_match:
             return None
-        found = self.typed.plan(resource, asked, body, context, view_of(context, self._view))
-        if found is None:
+        typed = self.typed.plan(resource, asked, body, context, view_of(context, self._view))
+        if typed is None:
             return None
-        change, planned, written = found
+        change, planned, written = typed
         return TypedWrite(PreparedWrite(resource, change, planned), written)
 
     def prepare_related(

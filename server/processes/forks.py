@@ -161,8 +161,8 @@ def _stop_with_parent(descriptor: int, stop_seconds: float) -> None:
 def poll_exit(pid: int) -> str | None:
     """Return how a child ended, in words, or None while it runs. It only waits for this pid, because other modules wait
     for other children."""
-    found, status = os.waitpid(pid, os.WNOHANG)
-    return _describe_exit(os.waitstatus_to_exitcode(status)) if found else None
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    return _describe_exit(os.waitstatus_to_exitcode(status)) if ended else None
 
 
 def _describe_exit(code: int) -> str:

@@ -57,7 +57,7 @@ class GenerationHandle:
     def pop_hung(self) -> list[int]:
         """Return the pids of the workers that have not reported for `timeout_seconds`. Each is returned once."""
         before = time.monotonic() - self.timeout_seconds
-        found = [(pids, pid) for pids in (self.starting, self.alive) for pid, at in pids.items() if at < before]
-        for pids, pid in found:
+        hung = [(pids, pid) for pids in (self.starting, self.alive) for pid, at in pids.items() if at < before]
+        for pids, pid in hung:
             del pids[pid]
-        return [pid for _, pid in found]
+        return [pid for _, pid in hung]

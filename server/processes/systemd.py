@@ -71,11 +71,11 @@ def listening_sockets() -> dict[str, list[socket.socket]]:
     names = os.environ.get("LISTEN_FDNAMES", "").split(":")
     for variable in _LISTEN_VARIABLES:
         os.environ.pop(variable, None)
-    found: dict[str, list[socket.socket]] = {}
+    sockets: dict[str, list[socket.socket]] = {}
     for index in range(count):
         name = names[index] if index < len(names) else ""
-        found.setdefault(name or "unknown", []).append(_listening_socket(FIRST_DESCRIPTOR + index))
-    return found
+        sockets.setdefault(name or "unknown", []).append(_listening_socket(FIRST_DESCRIPTOR + index))
+    return sockets
 
 
 def _listening_socket(descriptor: int) -> socket.socket:

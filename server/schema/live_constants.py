@@ -55,12 +55,12 @@ async def _search_faults(connection: asyncpg.Connection[Any], catalog: Catalog) 
     searchable = [
         (resource, attribute) for resource in catalog for attribute in resource.attributes if attribute.searchable
     ]
-    found = (
+    rows = (
         await connection.fetch(_CONFIGURATIONS, [attribute.searchable for _, attribute in searchable])
         if searchable
         else []
     )
-    for (resource, attribute), (is_there,) in zip(searchable, found, strict=True):
+    for (resource, attribute), (is_there,) in zip(searchable, rows, strict=True):
         if not is_there:
             detail = f"the database has no text search configuration {quoted(attribute.searchable)}"
             yield Fault(detail, resource.type, attribute=attribute.name)

@@ -118,12 +118,12 @@ async def read_functions(
         faults.append(own)
     for place, reason in (await _result_faults(connection, tried, catalog, prepare)).items():
         faults[place].append(Fault(reason, function=tried[place].name))
-    found = [
+    checked = [
         msgspec.structs.replace(fault, path=function.route_path)
         for function, own in zip(catalog.functions, faults, strict=True)
         for fault in own
     ]
-    return tuple(functions), found
+    return tuple(functions), checked
 
 
 def _overload(row: asyncpg.Record) -> _Overload:
@@ -137,19 +137,19 @@ def _overload(row: asyncpg.Record) -> _Overload:
     )
 
 
-def _chosen(function: Function, found: Sequence[_Overload]) -> tuple[_Overload | None, list[Fault]]:
+def _chosen(function: Function, overloads: Sequence[_Overload]) -> tuple[_Overload | None, list[Fault]]:
     """Return the function that the declaration means, or the faults."""
-    if len(found) == 1:
-        return found[0], list(found[0].faults(function))
-    fitting = [overload for overload in found if overload.takes(function, required_only=False)]
-    reason, shown = "", listed(overload.facts["shown"] for overload in found)
-    if not found:
+    if len(overloads) == 1:
+        return overloads[0], list(overloads[0].faults(function))
+    fitting = [overload for overload in overloads if overload.takes(function, required_only=False)]
+    reason, shown = "", listed(overload.facts["shown"] for overload in overloads)
+    if not overloads:
         reason = "there is no such function in the database" + _where(function)
     elif not fitting:
         reason = f"none of the functions with this name takes these arguments: {shown}"
     # A call without the optional arguments may mean another function.
     elif len(fitting) > 1 or any(
-        overload.takes(function, required_only=True) for overload in found if overload is not fitting[0]
+        overload.takes(function, required_only=True) for overload in overloads if overload is not fitting[0]
     ):
         reason = f"several functions with this name take these arguments: {shown}: rename one, or drop it"
     return (None, [Fault(reason, function=function.name)]) if reason else (fitting[0], [])

@@ -70,28 +70,28 @@ UnenforcedKeys = dict[tuple[str, str], UnenforcedKey]
 
 
 async def find_unenforced_keys(
-    connection: asyncpg.Connection[Any], catalog: Catalog, found: FoundTables
+    connection: asyncpg.Connection[Any], catalog: Catalog, tables: FoundTables
 ) -> UnenforcedKeys:
-    """Return the ids and keys that no constraint keeps unique. found: the tables of the declarations. Missing tables
+    """Return the ids and keys that no constraint keeps unique. tables: the tables of the declarations. Missing tables
     are skipped: they are reported elsewhere."""
     known = {
         key: unenforced
-        for key, unenforced in _unique_columns(catalog, found)
+        for key, unenforced in _unique_columns(catalog, tables)
         if set(unenforced.columns) <= unenforced.table.columns.keys()
     }
     enforced = await _find_enforced(connection, list(known.values()))
     return {key: unenforced for number, (key, unenforced) in enumerate(known.items()) if number not in enforced}
 
 
-def _unique_columns(catalog: Catalog, found: FoundTables) -> Iterator[tuple[tuple[str, str], UnenforcedKey]]:
+def _unique_columns(catalog: Catalog, tables: FoundTables) -> Iterator[tuple[tuple[str, str], UnenforcedKey]]:
     for resource in catalog:
         where = f"resource {quoted(resource.type)}"
-        if (table := found[resource.schema, resource.table]) is not None:
+        if (table := tables[resource.schema, resource.table]) is not None:
             key = UnenforcedKey(where, table, resource.id.key.columns, True, resource.id.unique)
             yield (resource.type, ""), key
         for relationship in resource.relationships:
             target = catalog.target(relationship)
-            theirs = found[target.schema, target.table]
+            theirs = tables[target.schema, target.table]
             if relationship.foreign_key and not relationship.is_to_many and theirs is not None:
                 label = f"{where}: relationship {quoted(relationship.name)}"
                 yield (
@@ -128,12 +128,12 @@ async def _origins(connection: asyncpg.Connection[Any], columns: _KeyColumns) ->
     plain = {
         number: column for number, column in columns.items() if all(_PLAIN_NAME.fullmatch(name) for _, name in column)
     }
-    found: dict[int, list[asyncpg.Record]] = {}
+    origins: dict[int, list[asyncpg.Record]] = {}
     for row in await connection.fetch(_ORIGINS, *_flat(plain)) if plain else ():
-        found.setdefault(row["key"], []).append(row)
+        origins.setdefault(row["key"], []).append(row)
     return {
         number: [(row["oid"], row["name"]) for row in rows]
-        for number, rows in found.items()
+        for number, rows in origins.items()
         # If a subquery of the view has a column of this name too, there are more rows.
         if len({row["place"] for row in rows}) == len(rows) == len(plain[number])
         and len({row["oid"] for row in rows}) == 1

@@ -39,9 +39,9 @@ ColumnLimits = dict[tuple[str | None, str, str], Limit]
 """(schema, table, column) -> its limit. Schema and table are as declared."""
 
 
-async def read_column_limits(connection: asyncpg.Connection[Any], found: FoundTables) -> ColumnLimits:
+async def read_column_limits(connection: asyncpg.Connection[Any], tables: FoundTables) -> ColumnLimits:
     """Return the limits of the columns that have any."""
-    names = {name: table.oid for name, table in found.items() if table is not None}
+    names = {name: table.oid for name, table in tables.items() if table is not None}
     rows: dict[int, list[asyncpg.Record]] = {}
     for row in await connection.fetch(_LIMITS, list(set(names.values()))):
         rows.setdefault(row["oid"], []).append(row)

@@ -109,30 +109,30 @@ async def read_live_schema(
     if role_faults := await find_role_faults(connection, roles):
         return LiveSchema(faults=role_faults)
     trial = Trial(connection, roles)
-    found = await _read_found(connection, catalog, has_roles=bool(roles))
-    terms, faults = await _find_faults(trial, catalog, found.tables, is_read_only=is_read_only)
+    live = await _read_found(connection, catalog, has_roles=bool(roles))
+    terms, faults = await _find_faults(trial, catalog, live.tables, is_read_only=is_read_only)
     functions, wrong = await read_functions(
         connection, catalog, lambda sql: trial.prepare(sql, is_explained=False), has_roles=bool(roles)
     )
     faults += wrong
-    unenforced_keys = await find_unenforced_keys(connection, catalog, found.tables)
+    unenforced_keys = await find_unenforced_keys(connection, catalog, live.tables)
     if not faults:
-        catalog = await _with_live_facts(connection, catalog, found, functions, terms, unenforced_keys, roles)
-    column_limits = await read_column_limits(connection, found.tables)
+        catalog = await _with_live_facts(connection, catalog, live, functions, terms, unenforced_keys, roles)
+    column_limits = await read_column_limits(connection, live.tables)
     limits = limits_of(catalog, column_limits)
     faults = faults or rule_faults(catalog, limits) or await constant_faults(connection, catalog)
     return LiveSchema(
         faults=tuple(faults),
-        warnings=(*format_warnings(unenforced_keys), *await policy_warnings(connection, found.known_oids, roles)),
+        warnings=(*format_warnings(unenforced_keys), *await policy_warnings(connection, live.known_oids, roles)),
         unenforced_keys=unenforced_keys,
         limits=limits,
         column_limits=column_limits,
         catalog=None if faults else catalog,
-        constraints=found.constraints,
-        referenced=found.referenced,
-        views=found.views,
-        partitions=found.partitions,
-        references=await read_references(connection, catalog, found.oids),
+        constraints=live.constraints,
+        referenced=live.referenced,
+        views=live.views,
+        partitions=live.partitions,
+        references=await read_references(connection, catalog, live.oids),
         plans_depend_on_role=await plans_depend_on_role(connection, roles),
         time_zones=frozenset(await connection.fetchval("SELECT array_agg(name) FROM pg_timezone_names")),
         has_trigrams=await connection.fetchval("SELECT to_regoperator('<->(text,text)') IS NOT NULL"),
@@ -166,16 +166,16 @@ async def _read_found(connection: asyncpg.Connection[Any], catalog: Catalog, *, 
 
 
 async def _find_faults(
-    trial: Trial, catalog: Catalog, found: FoundTables, *, is_read_only: bool
+    trial: Trial, catalog: Catalog, tables: FoundTables, *, is_read_only: bool
 ) -> tuple[TermTypes, list[Fault]]:
     """Return the types of terms, and the faults of the resources, in the order of the declarations."""
     faults = {
-        resource.type: list(resource_faults(catalog, resource, found, is_read_only=is_read_only))
+        resource.type: list(resource_faults(catalog, resource, tables, is_read_only=is_read_only))
         for resource in catalog
     }
-    with_ids = [resource for resource in catalog if _has_id(resource, found[resource.schema, resource.table])]
+    with_ids = [resource for resource in catalog if _has_id(resource, tables[resource.schema, resource.table])]
     terms, term_faults = await read_terms(trial, with_ids)
-    for fault in (*term_faults, *await value_faults(trial.connection, with_ids, found)):
+    for fault in (*term_faults, *await value_faults(trial.connection, with_ids, tables)):
         faults[fault.resource].append(fault)
     # A faulty column would also make the read fail, and its own message is better.
     for fault in await read_refusals(trial, [resource for resource in catalog if not faults[resource.type]]):
@@ -190,18 +190,18 @@ def _has_id(resource: Resource, table: LiveTable | None) -> bool:
 async def _with_live_facts(
     connection: asyncpg.Connection[Any],
     catalog: Catalog,
-    found: _Found,
+    live: _Found,
     functions: Sequence[Function],
     terms: TermTypes,
     unenforced_keys: UnenforcedKeys,
     roles: Sequence[str],
 ) -> Catalog:
     """Return the Catalog with what only the database knows: types, what can be done with tables, signatures."""
-    tables = found.tables
+    tables = live.tables
     resources = await with_live_types(connection, catalog.resources, tables, terms)
     resources = await with_live_enums(connection, resources, tables)
     resources = with_key_types(resources, tables)
-    resources = await with_foreign_keys(connection, resources, tables, found.views)
+    resources = await with_foreign_keys(connection, resources, tables, live.views)
     resources = await with_abilities(connection, resources, tables, unenforced_keys, roles)
     return catalog.with_resources(resources, functions or None)
 

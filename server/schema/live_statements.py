@@ -158,7 +158,7 @@ domain it is that of its base type."""
 async def read_terms(trial: Trial, resources: Iterable[Resource]) -> tuple[TermTypes, list[Fault]]:
     """Return the types of the attributes that are computed in SQL, and the faults."""
     statements: dict[tuple[Resource, Attribute], str] = {}
-    found: dict[tuple[Resource, Attribute], int | str] = {}
+    types_or_reasons: dict[tuple[Resource, Attribute], int | str] = {}
     computed = [(resource, each) for resource in resources for each in resource.attributes if each.sql is not None]
     for resource, attribute in computed:
         # The declared type may put a cast around the term, and the type of the term itself is wanted.
@@ -166,15 +166,15 @@ async def read_terms(trial: Trial, resources: Iterable[Resource]) -> tuple[TermT
         try:
             statements[resource, attribute] = _list_of(resource, (bare,))
         except _Refused as error:
-            found[resource, attribute] = str(error)
+            types_or_reasons[resource, attribute] = str(error)
     keys = list(statements)
     for start in range(0, len(keys), TOGETHER):
-        found |= await _types_of(trial, statements, keys[start : start + TOGETHER])
-    oids = {oid for oid in found.values() if isinstance(oid, int)}
+        types_or_reasons |= await _types_of(trial, statements, keys[start : start + TOGETHER])
+    oids = {oid for oid in types_or_reasons.values() if isinstance(oid, int)}
     names = {row["oid"]: row["name"] for row in await trial.connection.fetch(_TYPES, oids)} if oids else {}
-    reasons = {key: _term_fault(key[1], found[key], names) for key in computed}
+    reasons = {key: _term_fault(key[1], types_or_reasons[key], names) for key in computed}
     faults = [Fault(reason, key[0].type, attribute=key[1].name) for key, reason in reasons.items() if reason]
-    return {(key[0].type, key[1].name): oid for key, oid in found.items() if isinstance(oid, int)}, faults
+    return {(key[0].type, key[1].name): oid for key, oid in types_or_reasons.items() if isinstance(oid, int)}, faults
 
 
 async def _types_of(trial: Trial, statements: Mapping[K, str], keys: list[K]) -> dict[K, int | str]:
@@ -192,13 +192,13 @@ async def _types_of(trial: Trial, statements: Mapping[K, str], keys: list[K]) ->
     return {key: column.type.oid for key, column in zip(keys, columns[1::2], strict=True)}
 
 
-def _term_fault(attribute: Attribute, found: int | str, names: Mapping[int, str]) -> str:
+def _term_fault(attribute: Attribute, type_or_reason: int | str, names: Mapping[int, str]) -> str:
     """Return the fault of an attribute that is computed in SQL. Empty if there is none. names: of types, by oid."""
-    if isinstance(found, str):
-        return f"its term cannot be read: {found}"
-    if attribute.type is OPAQUE or names[found] in _compatible_types(attribute.type):
+    if isinstance(type_or_reason, str):
+        return f"its term cannot be read: {type_or_reason}"
+    if attribute.type is OPAQUE or names[type_or_reason] in _compatible_types(attribute.type):
         return ""
-    return type_fault(attribute.type, "term", names[found])
+    return type_fault(attribute.type, "term", names[type_or_reason])
 
 
 _WHOLE = ("int2", "int4", "int8")

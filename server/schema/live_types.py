@@ -36,13 +36,13 @@ _NO_VALUE = "!) no value"
 async def with_live_types(
     connection: asyncpg.Connection[Any],
     resources: Sequence[Resource],
-    found: FoundTables,
+    tables: FoundTables,
     terms: TermTypes,
 ) -> list[Resource]:
-    """Return the resources with the live types of those attributes that are compared by them. found: their tables.
+    """Return the resources with the live types of those attributes that are compared by them. tables: their tables.
     terms: the types of those attributes that are computed in SQL."""
     oids = {
-        (resource.type, attribute.name): _oid_of(resource, attribute, found, terms)
+        (resource.type, attribute.name): _oid_of(resource, attribute, tables, terms)
         for resource in resources
         for attribute in resource.attributes
         if attribute.type is OPAQUE and attribute.compute is None
@@ -50,19 +50,19 @@ async def with_live_types(
     names = await _type_names(connection, oids.values())
     known = {oid: name for oid, name in names.items() if await _is_ordered(connection, name)}
     types = {key: opaque(known[oid]) for key, oid in oids.items() if oid in known}
-    types |= await _cast_types(connection, resources, found)
+    types |= await _cast_types(connection, resources, tables)
     return [_with_types(resource, types) for resource in resources]
 
 
-def _oid_of(resource: Resource, attribute: Attribute, found: FoundTables, terms: TermTypes) -> int:
-    table = found[resource.schema, resource.table]
+def _oid_of(resource: Resource, attribute: Attribute, tables: FoundTables, terms: TermTypes) -> int:
+    table = tables[resource.schema, resource.table]
     if table is None or not attribute.is_stored:
         return terms[resource.type, attribute.name]
     return table.columns[attribute.column_name].type_oid
 
 
 async def _cast_types(
-    connection: asyncpg.Connection[Any], resources: Sequence[Resource], found: FoundTables
+    connection: asyncpg.Connection[Any], resources: Sequence[Resource], tables: FoundTables
 ) -> dict[tuple[str, str], ColumnType]:
     """Return the types of attributes that are compared with a cast. PostgreSQL compares no domain over an enum, not
     even with itself, no `varchar[]` with a `text[]`, and no array of a domain over a composite type with one of this
@@ -70,7 +70,7 @@ async def _cast_types(
     columns = {
         (resource.type, attribute.name): (attribute.type, table.columns[attribute.column_name])
         for resource in resources
-        if (table := found[resource.schema, resource.table]) is not None
+        if (table := tables[resource.schema, resource.table]) is not None
         for attribute in resource.attributes
         if attribute.is_stored
     }
@@ -109,11 +109,13 @@ def _with_types(resource: Resource, types: Mapping[tuple[str, str], ColumnType])
 
 
 async def with_live_enums(
-    connection: asyncpg.Connection[Any], resources: Sequence[Resource], found: FoundTables
+    connection: asyncpg.Connection[Any], resources: Sequence[Resource], found_tables: FoundTables
 ) -> list[Resource]:
     """Return the resources with the names of the types of ids that are enums: SQL converts their texts."""
     tables = {
-        each.type: found[each.schema, each.table] for each in resources if any(t.choices for t in each.id.key.types)
+        each.type: found_tables[each.schema, each.table]
+        for each in resources
+        if any(t.choices for t in each.id.key.types)
     }
     columns = {
         (resource.type, name): table.columns[name].type_oid

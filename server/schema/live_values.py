@@ -60,14 +60,14 @@ class _Stored(msgspec.Struct, frozen=True):
 
 
 async def value_faults(
-    connection: asyncpg.Connection[Any], resources: Iterable[Resource], found: FoundTables
+    connection: asyncpg.Connection[Any], resources: Iterable[Resource], tables: FoundTables
 ) -> list[Fault]:
-    """Return the faults of the stored attributes of resources. found: their tables."""
+    """Return the faults of the stored attributes of resources. tables: their tables."""
     stored = [
         _Stored(resource, attribute, table)
         for resource in resources
         for attribute in resource.attributes
-        if (table := found[resource.schema, resource.table]) is not None
+        if (table := tables[resource.schema, resource.table]) is not None
         and attribute.is_stored
         and attribute.column_name in table.columns
     ]

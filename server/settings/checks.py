@@ -87,13 +87,13 @@ def cors_origins(text: str) -> str:
 
 
 def _origin(text: str) -> str:
-    found = _ORIGIN.fullmatch(text.lower())
-    if found is None:
+    match = _ORIGIN.fullmatch(text.lower())
+    if match is None:
         raise ValueError(
             "expected origins such as https://app.example.org or http://localhost:3000, without a path, "
             f"with commas between, or * alone for all of them; not {text!r}"
         )
-    scheme, host, port = found.groups()
+    scheme, host, port = match.groups()
     if port is not None and (int(port) > 65_535 or port == _DEFAULT_PORTS.get(scheme)):
         raise ValueError(f"{text!r} is no origin as browsers write it: leave out :{port}")
     return f"{scheme}://{_host(host)}" + (f":{port}" if port else "")
@@ -167,10 +167,10 @@ def cache_control(text: str) -> str:
 
 
 def _directive(text: str) -> str:
-    found = _DIRECTIVE.fullmatch(text)
-    if found is None:
+    match = _DIRECTIVE.fullmatch(text)
+    if match is None:
         raise ValueError(f"expected directives such as no-cache or public, max-age=60; not {text!r}")
-    name, value = found.groups()
+    name, value = match.groups()
     if name.lower() in _SECONDS and (value is None or re.fullmatch("[0-9]+", value) is None):
         raise ValueError(f"{name} wants a number of seconds: {name}=60")
     return text

@@ -64,17 +64,17 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str], config: str | 
     values: dict[str, object] = {}
     faults = _unknown_keys(keys, path)
     for setting in SETTINGS:
-        if (found := given[setting.name]) is not None:
+        if (value := given[setting.name]) is not None:
             try:
-                values[setting.name] = _convert(setting, found.value)
+                values[setting.name] = _convert(setting, value.value)
             except ValueError as error:
-                faults.append(f"{found.label}: {error}")
+                faults.append(f"{value.label}: {error}")
     if not faults:
         settings = msgspec.structs.replace(Settings(), **values)
         faults = list(_contradictions(settings))
     if faults:
         raise SettingsError(tuple(faults))
-    sources = {name: DEFAULT if found is None else found.source for name, found in given.items()}
+    sources = {name: DEFAULT if value is None else value.source for name, value in given.items()}
     return Loaded(settings, sources, (*_unknown_variables(environ), *_unused(given)))
 
 
@@ -154,10 +154,10 @@ def _unused(given: Mapping[str, _Given | None]) -> Iterator[str]:
     if folder is not None and folder.source.startswith("--") and url is not None:
         yield f"{folder.label} is not used: it is for the embedded PostgreSQL, and {url.label} names another"
     for setting in SETTINGS:
-        found = given[setting.name]
+        set_value = given[setting.name]
         needed = [given[name] for name in setting.needs]
-        if found is not None and needed and all(value is None or value.value == "off" for value in needed):
-            yield f"{found.label} is not used without {' or '.join(setting.needs)}"
+        if set_value is not None and needed and all(value is None or value.value == "off" for value in needed):
+            yield f"{set_value.label} is not used without {' or '.join(setting.needs)}"
 
 
 def _convert(setting: Setting, value: object) -> object:

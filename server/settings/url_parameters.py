@@ -90,7 +90,7 @@ def driver_url(url: str) -> DriverUrl:
 def _system_authorities() -> str:
     """Return the file with the certificates of the system's authorities."""
     paths = ssl.get_default_verify_paths()
-    for found in (paths.cafile, paths.openssl_cafile, *_USUAL):
-        if found is not None and Path(found).is_file():
-            return found
+    for file in (paths.cafile, paths.openssl_cafile, *_USUAL):
+        if file is not None and Path(file).is_file():
+            return file
     raise FileNotFoundError(f"no certificates of the system's authorities: install ca-certificates, or name a {ROOT}")

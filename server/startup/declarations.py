@@ -69,9 +69,9 @@ def load_declarations(resources: str) -> Declarations:
     setting, the module or the declarations."""
     place, _, name = resources.partition(":")
     module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
-    found = _named(module, name, place)
+    declared = _named(module, name, place)
     try:
-        catalog = found if isinstance(found, Catalog) else Catalog(_resources(found, place))
+        catalog = declared if isinstance(declared, Catalog) else Catalog(_resources(declared, place))
         read_rules(View(catalog))
     except CatalogError as error:
         raise StartError(f"the resources of {place} cannot be served:\n{error}") from error
@@ -178,21 +178,21 @@ def _load_module(name: str) -> ModuleType:
 def _named(module: ModuleType, name: str, place: str) -> object:
     for wanted in (name,) if name else DEFAULT_NAMES:
         if hasattr(module, wanted):
-            found: object = getattr(module, wanted)
-            return found
+            declared: object = getattr(module, wanted)
+            return declared
     known = [known for known in vars(module) if not known.startswith("_")]
     wanted = name or " or ".join(DEFAULT_NAMES)
     raise StartError(f"{place} has no {wanted}.{nearest(name, known) if name else ''}")
 
 
-def _resources(found: object, place: str) -> tuple[Resource, ...]:
-    if isinstance(found, Resource):
-        return (found,)
-    if isinstance(found, list | tuple):
-        wrong = [type(item).__name__ for item in found if not isinstance(item, Resource | Function)]
+def _resources(declared: object, place: str) -> tuple[Resource, ...]:
+    if isinstance(declared, Resource):
+        return (declared,)
+    if isinstance(declared, list | tuple):
+        wrong = [type(item).__name__ for item in declared if not isinstance(item, Resource | Function)]
         if not wrong:
-            return tuple(found)
+            return tuple(declared)
         raise StartError(f"the resources of {place} hold {listed(wrong)}: expected Resource")
     raise StartError(
-        f"the resources of {place} are {quoted(type(found).__name__)}: expected a Catalog or a list of Resource"
+        f"the resources of {place} are {quoted(type(declared).__name__)}: expected a Catalog or a list of Resource"
     )

@@ -57,9 +57,9 @@ class MigrationSet(msgspec.Struct, frozen=True):
     prefix: str = ""
     hint: str = ""
 
-    def names(self, found: Sequence[Migration | migrations.Applied]) -> str:
+    def names(self, listed: Sequence[Migration | migrations.Applied]) -> str:
         """Return the names of migrations, separated by commas."""
-        return ", ".join(self.prefix + migration.name for migration in found)
+        return ", ".join(self.prefix + migration.name for migration in listed)
 
     async def status(self, connection: asyncpg.Connection[Any]) -> Status:
         """Compare a database with the files. Raises MigrationError."""
@@ -170,10 +170,10 @@ async def key_faults(connection: asyncpg.Connection[Any], settings: Settings) ->
     """Return what the role of the server may not do with the table of kept answers, if it needs it."""
     if not settings.keeps_answers:
         return ()
-    found = await connection.fetchrow(_HAS_PRIVILEGES)
-    if found is None:
+    rights = await connection.fetchrow(_HAS_PRIVILEGES)
+    if rights is None:
         return (f"idempotency is {settings.idempotency}, and the table {_KEYS_TABLE} is missing: it was dropped",)
-    role, *has = found
+    role, *has = rights
     lacking = [name for name, is_granted in zip(_KEY_PRIVILEGES, has, strict=True) if not is_granted]
     if not lacking:
         return ()

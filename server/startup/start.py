@@ -46,14 +46,14 @@ def declarations(settings: Settings) -> Declarations:
     if settings.python_path is not None:
         extend_python_path(settings.python_path)
     if settings.inspect:
-        found = _inspected(settings)
+        loaded = _inspected(settings)
     else:
-        found = Declarations(built_in()) if settings.resources is None else load_declarations(settings.resources)
+        loaded = Declarations(built_in()) if settings.resources is None else load_declarations(settings.resources)
     path = settings.operations_path
-    taken = [resource for resource in found.catalog if path and f"{path}/".startswith(f"{resource.path}/")]
+    taken = [resource for resource in loaded.catalog if path and f"{path}/".startswith(f"{resource.path}/")]
     if taken:
         raise StartError(f"operations_path {path} is below the collection {taken[0].path}: choose another")
-    return found
+    return loaded
 
 
 def check_inspect(settings: Settings) -> None:
@@ -83,10 +83,10 @@ def _inspected(settings: Settings) -> Declarations:
             with step("inspecting the database") as show:
                 catalog, compared = await inspected_catalog(connection, settings, show)
             name = await connection.fetchval("SELECT current_database()")
-        log.info("inspected: %s", summary(compared.found, name))
-        for left_out in compared.found.not_served:
+        log.info("inspected: %s", summary(compared.inspection, name))
+        for left_out in compared.inspection.not_served:
             log.warning("%s is not served: %s", left_out.full_name, left_out.text)
-        for made in compared.found.functions:
+        for made in compared.inspection.functions:
             for note in made.notes:
                 log.warning("the function %s has a route: %s", made.full_name, note)
         return Declarations(catalog, schema=compared.schema)

@@ -179,39 +179,39 @@ def check(settings: Settings, *, as_json: bool = False) -> int:
             suggestions = await index_advisor.suggest(connection, catalog)
         return CheckReport(not faults, pending, faults, warnings, suggestions, access, closed), schema.faults
 
-    found, faults = _with_connection(settings, work)
+    report, faults = _with_connection(settings, work)
     if as_json:
-        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+        print(msgspec.json.format(msgspec.json.encode(report)).decode())
     else:
-        _print_checked(found, *(shown(faults) if faults else (found.faults, ())))
-        if not found.fits and is_built_in(settings):
+        _print_checked(report, *(shown(faults) if faults else (report.faults, ())))
+        if not report.fits and is_built_in(settings):
             print(BUILT_IN)
-    return int(not found.fits)
+    return int(not report.fits)
 
 
-def _print_checked(found: CheckReport, faults: Sequence[str], grants: Sequence[str]) -> None:
-    for name in found.pending:
+def _print_checked(report: CheckReport, faults: Sequence[str], grants: Sequence[str]) -> None:
+    for name in report.pending:
         _print_row("pending", f"{name} is not applied")
     for fault in faults:
         _print_row("fault", fault)
     for grant in grants:
         _print_row("", grant)
-    for warning in found.warnings:
+    for warning in report.warnings:
         _print_row("warning", warning)
-    missing = [suggestion for suggestion in found.suggestions if suggestion.rank == "missing"]
+    missing = [suggestion for suggestion in report.suggestions if suggestion.rank == "missing"]
     for proposed in missing:
         _print_row("missing", f"{proposed.sql}  -- {proposed.reason}")
-    for proposed in found.suggestions[len(missing) :]:
+    for proposed in report.suggestions[len(missing) :]:
         _print_row(
             "consider",
             f"{proposed.table}: {proposed.columns[0]}{' descending' * proposed.descends}  -- {proposed.reason}",
         )
-    if found.closed or any(row.rows != OPEN for row in found.access):
-        _print_access(found.access)
-    if found.closed:
-        print(closed_line(found.closed))
-    verdict = "the declarations fit the database" if found.fits else "the declarations do not fit the database"
-    considered = len(found.suggestions) - len(missing)
+    if report.closed or any(row.rows != OPEN for row in report.access):
+        _print_access(report.access)
+    if report.closed:
+        print(closed_line(report.closed))
+    verdict = "the declarations fit the database" if report.fits else "the declarations do not fit the database"
+    considered = len(report.suggestions) - len(missing)
     where = " (their SQL: --json)" if considered else ""
     print(f"{verdict}; {_counted(len(missing), 'index', 'indexes')} missing, {considered} to consider{where}")
 
@@ -249,10 +249,10 @@ def inspect(settings: Settings, *, schema: tuple[str, ...], only: tuple[str, ...
 
     if settings.database_url is None and settings.data_dir is None:
         raise StartError("inspect is for a database with tables: say where it is with --database-url")
-    found = _with_connection(settings, work)
-    click.echo(found.text, nl=False)
+    report = _with_connection(settings, work)
+    click.echo(report.text, nl=False)
     sys.stdout.flush()
-    for remark in found.remarks:
+    for remark in report.remarks:
         _say_on_stderr(remark)
 
 

@@ -27,8 +27,8 @@ def declared_as(sql_name: str) -> str:
     ('INT4RANGE', 'array(INT)', 'enum(...)', 'OPAQUE')
     """
     name = sql_name.removeprefix("_")
-    found = BY_SQL_NAME.get(name)
-    declared = found.name.upper() if found is not None else "enum(...)" if name == "enum" else ""
+    column_type = BY_SQL_NAME.get(name)
+    declared = column_type.name.upper() if column_type is not None else "enum(...)" if name == "enum" else ""
     if not declared:
         return "OPAQUE"
     return f"array({declared})" if sql_name.startswith("_") else declared

@@ -162,8 +162,8 @@ def _with_members(column_type: ColumnType, bound: ColumnType) -> ColumnType:
 
 def _bound_schema(bound: ColumnType) -> JsonSchema:
     """Return the schema of one value. PostgreSQL shows a range of integers with the number after its last one."""
-    found = bound.written_schema or bound.schema
-    return found | {"maximum": found["maximum"] - 1} if "maximum" in found else found
+    schema = bound.written_schema or bound.schema
+    return schema | {"maximum": schema["maximum"] - 1} if "maximum" in schema else schema
 
 
 CONTAINED: dict[ColumnType, ColumnType] = {

@@ -60,10 +60,10 @@ def key_faults(resource: Resource, keys: Iterable[tuple[tuple[str, ...], str, Re
             if is_shown
             else []
         )
-        for found in [referred_to for referred_to in referred if referred_to.access]:
+        for restricted in [referred_to for referred_to in referred if referred_to.access]:
             yield (
-                f"attribute {quoted(attribute.name)}: its column is a key to {quoted(found.type)}, whose rows rules "
-                "may hide: leave the attribute out, or declare it neither readable nor writable"
+                f"attribute {quoted(attribute.name)}: its column is a key to {quoted(restricted.type)}, whose rows "
+                "rules may hide: leave the attribute out, or declare it neither readable nor writable"
             )
 
 

@@ -37,24 +37,24 @@ def costs_of(query: Query, plan: ReadPlan, limits: Limits) -> list[CostPart]:
     """Return the parts of the cost of a read, the costliest first."""
     rows = (query.page.size or limits.max_page_size) if plan.is_collection else 1
     size = "page[limit]" if query.page.family == "offset" else "page[size]"
-    found = [CostPart(f"{size}={query.page.size}" if plan.is_collection else "the resource", size, rows)]
-    found += _includes(plan.node, rows, ())
-    found += _filters("filter", query.filter)
+    parts = [CostPart(f"{size}={query.page.size}" if plan.is_collection else "the resource", size, rows)]
+    parts += _includes(plan.node, rows, ())
+    parts += _filters("filter", query.filter)
     if query.search is not None:
-        found.append(CostPart("searchText", "searchText", SEARCH_COST))
+        parts.append(CostPart("searchText", "searchText", SEARCH_COST))
     if query.near is not None:
-        found.append(CostPart("nearTo", query.near.parameter, SEARCH_COST))
+        parts.append(CostPart("nearTo", query.near.parameter, SEARCH_COST))
     for choice in query.choices:
-        found += _filters(choice.parameters[0], choice.filter)
+        parts += _filters(choice.parameters[0], choice.filter)
     steps = sum([key.path.count(".") + key.is_count for key in query.sort])
     if query.groups is not None:
-        found += _filters("groupFilter", query.groups.filter)
+        parts += _filters("groupFilter", query.groups.filter)
         paths = [key.path for key in query.groups.by] + [aggregate.path for aggregate in query.groups.aggregates]
         numbers = NUMBER_COST * len(paths) + STEP_COST * sum([path.count(".") for path in paths])
-        found.append(CostPart("the keys and numbers of groups", "groupBy", numbers))
+        parts.append(CostPart("the keys and numbers of groups", "groupBy", numbers))
     if steps:
-        found.append(CostPart("sort", "sort", STEP_COST * steps))
-    return sorted(found, key=lambda part: -part.cost)
+        parts.append(CostPart("sort", "sort", STEP_COST * steps))
+    return sorted(parts, key=lambda part: -part.cost)
 
 
 def check_cost(parts: Sequence[CostPart], max_cost: int) -> None:

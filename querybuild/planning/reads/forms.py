@@ -68,8 +68,8 @@ def browsed(query: Query, resource: Resource, limits: Limits, *, is_single: bool
     ]
     paths = tuple([(relationship.name,) for relationship in added])
     include = (*(query.include or ()), *paths)
-    found = msgspec.structs.replace(query, include=include, choices=(*query.choices, *choices))
-    return found, frozenset(paths)
+    browsed_query = msgspec.structs.replace(query, include=include, choices=(*query.choices, *choices))
+    return browsed_query, frozenset(paths)
 
 
 def _shown_relationships(query: Query, resource: Resource) -> list[Relationship]:

@@ -177,13 +177,13 @@ class GroupPlanner:
         of = self._column(aggregate.path, rows, aggregate.parameter) if aggregate.path else None
         if aggregate.path and of is None:
             return ()
-        found = BIGINT if of is None or aggregate.function == "count" else self._type_of(aggregate, of.attribute)
+        column_type = BIGINT if of is None or aggregate.function == "count" else self._type_of(aggregate, of.attribute)
         if aggregate.is_distinct and of is not None and not of.attribute.type.has_order:
             self._refuse(aggregate.parameter, f"{quoted(aggregate.path)} is of a type whose values cannot be compared.")
             return ()
-        if found is None:
+        if column_type is None:
             return ()
-        self._numbers[aggregate.name] = _attribute(aggregate.name, found, f"a{index}")
+        self._numbers[aggregate.name] = _attribute(aggregate.name, column_type, f"a{index}")
         return (GroupColumn(f"a{index}", aggregate.function, of, aggregate.is_distinct),)
 
     def _type_of(self, aggregate: Aggregate, attribute: Attribute) -> ColumnType | None:
@@ -242,8 +242,8 @@ class GroupPlanner:
 
     def _attribute(self, name: str, resource: Resource) -> Attribute | None:
         if name == "id":
-            found, key = self._catalog.id_of(resource), resource.id.key
-            return KeyAttribute("id", found.type, key=key) if key.is_text else found
+            id_attribute, key = self._catalog.id_of(resource), resource.id.key
+            return KeyAttribute("id", id_attribute.type, key=key) if key.is_text else id_attribute
         attribute = resource.attribute(name)
         is_known = attribute in resource.readable_attributes
         return attribute if attribute is not None and is_known and _may_be_grouped(attribute) else None

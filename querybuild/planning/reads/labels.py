@@ -11,8 +11,12 @@ LABELS = ("name", "title", "label", "display_name", "code")
 def label_of(resource: Resource) -> Attribute | None:
     """Return the label of a resource, as the principal sees it. None: its rows are known by their ids."""
     names = (resource.label,) if resource.label else LABELS
-    found = (resource.attribute(name) for name in names)
+    candidates = (resource.attribute(name) for name in names)
     return next(
-        (attribute for attribute in found if attribute is not None and attribute.readable and attribute.type.is_text),
+        (
+            attribute
+            for attribute in candidates
+            if attribute is not None and attribute.readable and attribute.type.is_text
+        ),
         None,
     )

@@ -37,13 +37,13 @@ def list_name(query: Query, resource: Resource, scope: RelatedScope | None = Non
 
 def list_vals(query: Query) -> list[Any]:
     """Return the values of a list, in the order in which they are parsed."""
-    found = vals_of(query.filter)
+    vals = vals_of(query.filter)
     if query.search is not None:
-        found.append(query.search.text)
+        vals.append(query.search.text)
     if query.groups is not None:
-        found += vals_of(query.groups.filter)
-        found += [] if query.groups.time_zone is None else [query.groups.time_zone]
-    return found
+        vals += vals_of(query.groups.filter)
+        vals += [] if query.groups.time_zone is None else [query.groups.time_zone]
+    return vals
 
 
 def _group_names(groups: GroupQuery) -> tuple[object, ...]:

@@ -65,8 +65,8 @@ def plan_near(near: Near, resource: Resource, alias: str, conditions: ConditionP
     assert isinstance(is_there, OperatorRow)
     condition = Test(is_there, column if measure.is_strict else distance, "null")
     is_indexed = attribute.sql is None and attribute.column_name in resource.abilities.indexed
-    found = Nearest(column, slot, measure, measure.is_ordered and is_indexed)
-    return PlannedNear(condition, OrderKey(distance, False, False), found)
+    planned = Nearest(column, slot, measure, measure.is_ordered and is_indexed)
+    return PlannedNear(condition, OrderKey(distance, False, False), planned)
 
 
 def near_filter(near: Near) -> FieldFilter:

@@ -129,12 +129,12 @@ class SortPlanner:
     def _sort_path(self, key: SortKey, resource: Resource) -> list[str]:
         """Return the names of a path. `group_id` at its end is `group.id`, unless there is an attribute `group_id`."""
         *steps, last = split_names(key.path, ".")
-        found: Resource | None = resource
+        at: Resource | None = resource
         for name in steps:
-            relationship = found and found.relationship(name)
-            found = self.catalog.target(relationship) if relationship else None
+            relationship = at and at.relationship(name)
+            at = self.catalog.target(relationship) if relationship else None
         short = last.removesuffix("_id")
-        if found and short != last and not found.attribute(last) and isinstance(found.relationship(short), ToOne):
+        if at and short != last and not at.attribute(last) and isinstance(at.relationship(short), ToOne):
             return [*steps, short, "id"]
         return [*steps, last]
 

@@ -41,16 +41,16 @@ def _planned(draft: Draft, asked: OnConflict, id_slot: int | None) -> RowConflic
     if resource.requires_match:
         raise _fault(asked, f"A {resource.type} is only updated with If-Match.")
     columns = [name for field in asked.names for name in _columns_of(resource, field)]
-    found = next((key for key in resource.abilities.unique_keys if set(key.columns) == set(columns)), None)
-    if found is None or not all(_columns_of(resource, field) for field in asked.names):
+    unique_key = next((key for key in resource.abilities.unique_keys if set(key.columns) == set(columns)), None)
+    if unique_key is None or not all(_columns_of(resource, field) for field in asked.names):
         raise _fault(asked, f"{_shown(asked.names)} is not unique. {_possible(resource)}")
     by_column = {assignment.column: assignment for assignment in draft.assignments}
     missing = [field for field in asked.names if any(name not in by_column for name in _columns_of(resource, field))]
     if missing:
         raise _fault(asked, f"{_shown(missing)} must be sent: an existing {resource.type} is found by it.")
     return RowConflict(
-        key=tuple([by_column[name] for name in found.columns]),
-        has_equal_nulls=found.has_equal_nulls,
+        key=tuple([by_column[name] for name in unique_key.columns]),
+        has_equal_nulls=unique_key.has_equal_nulls,
         updated=tuple(draft.assignments),
         rows=open_written(resource, draft.context, "update"),
         is_one_statement=_is_one_statement(draft, asked, id_slot),
@@ -64,8 +64,8 @@ def conflict_keys(resource: Resource) -> list[str]:
     fields = [ID] if resource.client_ids else []
     fields += [attribute.name for attribute in resource.attributes if attribute.is_writable(on_create=True)]
     fields += [relationship.name for relationship in resource.relationships if own_key_of(relationship) is not None]
-    found = [",".join(names) for key in resource.abilities.unique_keys for names in _named(resource, key, fields)]
-    return list(dict.fromkeys(found))
+    possible = [",".join(names) for key in resource.abilities.unique_keys for names in _named(resource, key, fields)]
+    return list(dict.fromkeys(possible))
 
 
 def _named(resource: Resource, key: UniqueKey, fields: list[str]) -> Iterator[tuple[str, ...]]:

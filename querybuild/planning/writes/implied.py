@@ -25,9 +25,9 @@ def plan_implied(draft: Draft) -> None:
     if not draft.on_create:
         draft.kept += _kept(draft)
     for own in _unsent(draft):
-        found = [own_assignment for name in own.own_columns if (own_assignment := assigned.get(name)) is not None]
-        if len(found) == len(own.own_columns) and (draft.on_create or _is_whole(found, own)):
-            _check_as_sent(draft, own, found)
+        assignments = [own_assignment for name in own.own_columns if (own_assignment := assigned.get(name)) is not None]
+        if len(assignments) == len(own.own_columns) and (draft.on_create or _is_whole(assignments, own)):
+            _check_as_sent(draft, own, assignments)
 
 
 def _unsent(draft: Draft) -> Iterator[ToOne]:
@@ -42,29 +42,29 @@ def _unsent(draft: Draft) -> Iterator[ToOne]:
             yield own
 
 
-def _is_whole(found: list[Assignment], own: ToOne) -> bool:
+def _is_whole(assignments: list[Assignment], own: ToOne) -> bool:
     """Return whether one value is the whole key."""
-    [*slots] = {assignment.slot for assignment in found}
-    key = found[0].key
+    [*slots] = {assignment.slot for assignment in assignments}
+    key = assignments[0].key
     return len(slots) == 1 and (
-        own.own_columns == (found[0].column,) if key is None else key.columns == own.own_columns
+        own.own_columns == (assignments[0].column,) if key is None else key.columns == own.own_columns
     )
 
 
-def _check_as_sent(draft: Draft, own: ToOne, found: list[Assignment]) -> None:
+def _check_as_sent(draft: Draft, own: ToOne, assignments: list[Assignment]) -> None:
     """Check the key of a relationship that gets its columns from other fields."""
     resource, target = draft.resource, draft.catalog.target(own)
-    pointer = draft.pointer_of(draft.places[found[0].slot])
+    pointer = draft.pointer_of(draft.places[assignments[0].slot])
     if _is_read_only(resource, own, draft):
         detail = "What it changes besides may not be written."
         draft.errors.append(not_allowed(draft.context.principal, detail, pointer=pointer))
         return
     rows = open_named(target, draft.context)
     # An attribute that is no linkage may have any value that its column takes.
-    is_linkage = any(assignment.key is not None for assignment in found)
+    is_linkage = any(assignment.key is not None for assignment in assignments)
     if not rows.criteria and not (is_linkage and (own.references or not own.is_enforced)):
         return
-    draft.implied.append(Implied(tuple(found), rows, referenced_key(own, target).columns))
+    draft.implied.append(Implied(tuple(assignments), rows, referenced_key(own, target).columns))
 
 
 def _is_read_only(resource: Resource, own: ToOne, draft: Draft) -> bool:

@@ -56,12 +56,12 @@ def compile_whole_bulk(plan: BulkPlan, write: WritePlan) -> Statement:
         query = _writable(delete_from(table(write.resource, alias)), plan, binds)
         shown = shown_key(columns_of(alias), key)
         return Statement(f"{query.get_sql()} RETURNING {sql_of(shown)}", binds.slots)
-    found = _found(plan, [columns_of(alias)(name) for name in key.columns], binds)
+    rows = _found(plan, [columns_of(alias)(name) for name in key.columns], binds)
     own_key = compared_key(table(write.resource).field, key)
     query = change_of_all(write, binds).where(Template("{} IN (SELECT * FROM " + _FOUND + ")", own_key))
     query = query.where(Template(_COUNT + "<{}", binds(MAX_ROWS)))
     sql = f"{query.get_sql()}{returning(write, None, binds)},{_COUNT}"
-    return Statement(f"WITH {_FOUND} AS ({found}) {sql}", binds.slots)
+    return Statement(f"WITH {_FOUND} AS ({rows}) {sql}", binds.slots)
 
 
 def compile_locked_bulk(write: WritePlan) -> Statement:

@@ -92,8 +92,8 @@ def _lock_related(link: LinkWrite) -> Statement:
 
     If there are rights, a third column says whether the row may be updated.
     """
-    found = _find_related(link)
-    return msgspec.structs.replace(found, sql=found.sql + lock_clause(LockStrength.NO_KEY_UPDATE, link.target))
+    statement = _find_related(link)
+    return msgspec.structs.replace(statement, sql=statement.sql + lock_clause(LockStrength.NO_KEY_UPDATE, link.target))
 
 
 def _find_related(link: LinkWrite) -> Statement:

@@ -54,9 +54,11 @@ def compile_check(checked: Rows) -> Statement:
 
     `SELECT "id" FROM "posts" WHERE "id"=ANY($1) AND NOT ("user_id"=$2) IS TRUE`
     """
-    binds, found = Binds(), table(checked.resource)
-    of, key = found.field, checked.resource.id.key
-    query = PostgreSQLQuery.from_(found).select(shown_key(of, key)).where(is_any_key(of, key, binds(Slot("keys"))))
+    binds, checked_table = Binds(), table(checked.resource)
+    of, key = checked_table.field, checked.resource.id.key
+    query = (
+        PostgreSQLQuery.from_(checked_table).select(shown_key(of, key)).where(is_any_key(of, key, binds(Slot("keys"))))
+    )
     for is_right in is_writable(checked, binds):
         query = query.where(Template("NOT {}", is_right))
     return Statement(query.get_sql(), binds.slots)
@@ -71,10 +73,10 @@ def compile_locks(
 
     `SELECT "id" FROM "computers" WHERE "id"=ANY($1) OR "owner_id"=ANY($2) ORDER BY "id" FOR NO KEY UPDATE`
     """
-    binds, found = Binds(), table(rows.resource)
-    of, id_key = found.field, rows.resource.id.key
+    binds, locked_table = Binds(), table(rows.resource)
+    of, id_key = locked_table.field, rows.resource.id.key
     tests = [is_any_key(of, key, binds(Slot("keys", index))) for index, key in enumerate(keys)]
-    query = PostgreSQLQuery.from_(found).select(*[shown_key(of, key) for key in (id_key, *shown)])
+    query = PostgreSQLQuery.from_(locked_table).select(*[shown_key(of, key) for key in (id_key, *shown)])
     query = query.where(one_of(rows, Template(" OR ".join(["{}"] * len(tests)), *tests), binds))
     query = query.orderby(*map(of, id_key.columns))
     sql = query.get_sql() + ("" if strength is None else lock_clause(strength, rows.resource))

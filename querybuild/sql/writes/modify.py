@@ -337,8 +337,8 @@ def _standalone(plan: WritePlan, shown: Node | None) -> Statement:
         return Statement(row, binds.slots)
     is_undone = '"the row"."c0" IS NULL'
     if plan.kind != "create":
-        found = PostgreSQLQuery.from_(table(plan.resource)).select(1).where(_is_row(plan, binds))
-        is_undone += f" AND EXISTS ({found.get_sql()})"
+        query = PostgreSQLQuery.from_(table(plan.resource)).select(1).where(_is_row(plan, binds))
+        is_undone += f" AND EXISTS ({query.get_sql()})"
     if right:
         is_undone += f' OR NOT "the row".{names[-1]}'
     result = f'"the row".*,1/CASE WHEN {is_undone} THEN 0 ELSE 1 END'
@@ -389,11 +389,11 @@ def _are_kept(plan: WritePlan, binds: Binds) -> Iterator[Term]:
 def _lock_named(rows: Rows, slot: int, referenced: Referenced | None = None) -> Statement:
     """Compile `SELECT "id" FROM "users" WHERE "id"=$1 FOR KEY SHARE`, with a column that says whether it may be
     written, if there are rights. referenced: columns that a key refers to; a column says whether they have values."""
-    binds, found = Binds(), table(rows.resource)
-    shown = [shown_key(found.field, rows.resource.id.key)]
+    binds, locked_table = Binds(), table(rows.resource)
+    shown = [shown_key(locked_table.field, rows.resource.id.key)]
     if referenced is not None:
-        shown.append(key_is_not_null(found.field, Key(referenced.columns, ())))
-    query = PostgreSQLQuery.from_(found).select(*shown, *is_writable(rows, binds))
+        shown.append(key_is_not_null(locked_table.field, Key(referenced.columns, ())))
+    query = PostgreSQLQuery.from_(locked_table).select(*shown, *is_writable(rows, binds))
     sql = query.where(_named(rows, slot, binds)).get_sql() + lock_clause(LockStrength.KEY_SHARE, rows.resource)
     return Statement(sql, binds.slots, decides_again(rows))
 
@@ -426,14 +426,14 @@ def _lock_equal(
 ) -> Statement:
     """Compile `SELECT "id" FROM "teams" WHERE "tenant_id"=$1 AND "id"=$2 FOR KEY SHARE`. names: the columns that have
     the values of the assignments. has_equal_nulls: whether two nulls are equal."""
-    binds, found = Binds(), table(rows.resource)
+    binds, locked_table = Binds(), table(rows.resource)
     same = "{} IS NOT DISTINCT FROM {}" if has_equal_nulls else "{}={}"
     equal = [
-        Template(same, found.field(name), assigned(assignment, binds.request(assignment.slot)))
+        Template(same, locked_table.field(name), assigned(assignment, binds.request(assignment.slot)))
         for name, assignment in zip(names, assignments, strict=True)
     ]
     meant = one_of(rows, Template(" AND ".join(["{}"] * len(equal)), *equal), binds)
-    query = PostgreSQLQuery.from_(found).select(shown_key(found.field, rows.resource.id.key)).where(meant)
+    query = PostgreSQLQuery.from_(locked_table).select(shown_key(locked_table.field, rows.resource.id.key)).where(meant)
     return Statement(query.get_sql() + lock_clause(strength, rows.resource), binds.slots, decides_again(rows))
 
 
@@ -458,8 +458,8 @@ def _is_row(plan: WritePlan, binds: Binds) -> Criterion:
 
 def _is_writable(plan: WritePlan, binds: Binds) -> Criterion:
     assert plan.id_slot is not None
-    found = is_key(table(plan.resource).field, plan.resource.id.key, binds.request(plan.id_slot))
-    return one_of_writable(plan.rows, found, binds)
+    is_row = is_key(table(plan.resource).field, plan.resource.id.key, binds.request(plan.id_slot))
+    return one_of_writable(plan.rows, is_row, binds)
 
 
 def _named(rows: Rows, slot: int, binds: Binds) -> Criterion:

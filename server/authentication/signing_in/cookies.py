@@ -26,10 +26,10 @@ def counts(request: Request) -> bool:
 
 def read(request: Request, name: str) -> str | None:
     """Return the value of a cookie, of all its parts, or None."""
-    found = _sent(request)
-    if name not in found:
+    cookies = _sent(request)
+    if name not in cookies:
         return None
-    return "".join([found.get(part_name, "") for part_name in _names(name)])
+    return "".join([cookies.get(part_name, "") for part_name in _names(name)])
 
 
 def fits(value: str) -> bool:
@@ -62,10 +62,10 @@ def _names(name: str) -> list[str]:
 
 def _sent(request: Request) -> dict[str, str]:
     """Return the cookies of a request. Of two with one name the first counts."""
-    found: dict[str, str] = {}
+    cookies: dict[str, str] = {}
     for header in request.headers.by_name.get("Cookie", ()):
         for pair in header.split(";"):
             name, equals, value = pair.strip().partition("=")
             if equals:
-                found.setdefault(name, value)
-    return found
+                cookies.setdefault(name, value)
+    return cookies

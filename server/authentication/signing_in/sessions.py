@@ -70,7 +70,7 @@ class Sessions:
         self._renewing: dict[str, asyncio.Task[bytes]] = {}
         self.opened: BoundedCache[Opened] = BoundedCache(MAX_ENTRIES, MAX_BYTES)
 
-    def found(self, request: Request) -> Principal | Awaitable[Principal] | None:
+    def principal_of(self, request: Request) -> Principal | Awaitable[Principal] | None:
         """Return the principal of the session of a request, an awaitable if it has to be renewed, or None without a
         session that counts."""
         if not cookies.counts(request):
@@ -222,10 +222,10 @@ class Sessions:
         sealed = cookies.read(request, self._attempts_cookie)
         content = None if sealed is None else self._attempts_sealer.open(sealed, ATTEMPT_SECONDS)
         try:
-            found = [] if content is None else msgspec.json.decode(content, type=list[Attempt])
+            attempts = [] if content is None else msgspec.json.decode(content, type=list[Attempt])
         except msgspec.MsgspecError:
             return []
-        return [attempt for attempt in found if 0 <= time.time() - attempt.at < ATTEMPT_SECONDS]
+        return [attempt for attempt in attempts if 0 <= time.time() - attempt.at < ATTEMPT_SECONDS]
 
     def _attempts_cookies(self, request: Request, attempts: list[Attempt]) -> list[str]:
         """Return the headers Set-Cookie that keep the sign-ins under way, or delete them if there are none."""

@@ -184,8 +184,10 @@ class SignIn:
 
     async def _session(self, answer: dict[str, Any], access_token: str) -> Session:
         """Return the session of an answer with tokens. Raises InvalidToken, AuthUnavailable."""
-        now, found = time.time(), self._tokens.principal_of(access_token)
-        principal: Principal = await found if inspect.isawaitable(found) else found
+        now, verified_principal = time.time(), self._tokens.principal_of(access_token)
+        principal: Principal = (
+            await verified_principal if inspect.isawaitable(verified_principal) else verified_principal
+        )
         lasts = answer.get("expires_in")
         ends_at = now + lasts if isinstance(lasts, int) else now
         return Session(
@@ -243,17 +245,17 @@ class SignIn:
             if self._metadata is not None and time.monotonic() - self._fetched_at < METADATA_SECONDS:
                 return self._metadata
             try:
-                found = await fetch_metadata(self._tokens.fetcher, self._issuer)
+                metadata = await fetch_metadata(self._tokens.fetcher, self._issuer)
                 for name in ("authorization_endpoint", "token_endpoint"):
-                    if not getattr(found, name):
+                    if not getattr(metadata, name):
                         raise FetchError(f"the description of {self._issuer} has no {name}")
-                    self._tokens.fetcher.check_url(getattr(found, name))
+                    self._tokens.fetcher.check_url(getattr(metadata, name))
             except FetchError as error:
                 if self._metadata is not None:
                     return self._metadata
                 raise self._unavailable(error) from None
-            self._metadata, self._fetched_at = found, time.monotonic()
-            return found
+            self._metadata, self._fetched_at = metadata, time.monotonic()
+            return metadata
 
     def _unavailable(self, error: FetchError) -> AuthUnavailable:
         self._outages.failed(str(error))
@@ -281,7 +283,7 @@ def _refresh_token(answer: dict[str, Any]) -> str | None:
 def _reason(error: FetchError) -> str:
     """Return the code with which an issuer refuses (RFC 6749, 5.2)."""
     with suppress(FetchError):
-        found = decode_object(error.body).get("error")
-        if isinstance(found, str):
-            return found[:100]
+        reason = decode_object(error.body).get("error")
+        if isinstance(reason, str):
+            return reason[:100]
     return f"it answered {error.status}"

@@ -246,11 +246,11 @@ class Objects(Answer[list[Done]]):
                 raise_as(self._impossible(error, list(shown)), error)
             has_object = [self._has_object(index) for index in shown]
             objects = [row if has else None for row, has in zip(rows, has_object, strict=True)]
-            found = encoding.encode_some(objects)
+            texts = encoding.encode_some(objects)
             if self._has_hidden:
                 begin = len(encoded)
-                found = self._with_unreadable(found, outcomes[begin:], indexes[begin:])
-            encoded += zip(found, encoding.versions(rows), strict=True)
+                texts = self._with_unreadable(texts, outcomes[begin:], indexes[begin:])
+            encoded += zip(texts, encoding.versions(rows), strict=True)
         self.result += encoded
         self._left_bytes -= sum([len(text) for text, _ in encoded if text is not None])
         if connection is not None and self._left_bytes < 0:
@@ -278,11 +278,11 @@ class Objects(Answer[list[Done]]):
         return value_refused(error, pointer)
 
     def _with_unreadable(
-        self, found: Sequence[bytes | None], outcomes: Sequence[WrittenRow], indexes: Sequence[int]
+        self, objects: Sequence[bytes | None], outcomes: Sequence[WrittenRow], indexes: Sequence[int]
     ) -> list[bytes | None]:
         return [
             identifier_encoder(write.resource)(outcome.id) if made is None and write.change.kind == "create" else made
-            for made, outcome, write in zip(found, outcomes, [self.writes[index] for index in indexes], strict=False)
+            for made, outcome, write in zip(objects, outcomes, [self.writes[index] for index in indexes], strict=False)
         ]
 
     def _has_object(self, index: int) -> bool:

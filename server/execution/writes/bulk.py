@@ -55,9 +55,9 @@ class BulkRows:
             raise self._cancelled(len(ids), written)
         return ids
 
-    def _cancelled(self, found: int, written: list[Any]) -> NotWritten:
+    def _cancelled(self, count: int, written: list[Any]) -> NotWritten:
         detail = f"The database did not {self._bulk.plan.kind} all resources: a trigger or a policy cancelled"
-        return NotWritten(f"{detail} {found - len(written)} of {found} writes. Nothing was written.")
+        return NotWritten(f"{detail} {count - len(written)} of {count} writes. Nothing was written.")
 
     async def lock(self) -> list[Any]:
         """Lock the rows and return their ids, in the order of the ids. Raises TooManyChanges, BodyValueRefused."""

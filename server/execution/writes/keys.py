@@ -114,8 +114,8 @@ class KeyClaim:
     async def _find(self, connection: PostgresConnection) -> Reply | None:
         request = self._request
         await connection.pipeline(_LOCK, (request.id,))
-        [found] = await connection.fetch(_FIND, request.id, self._hours)
-        has_key, kept, rights, status, has_document, document, location, media_type, etag = found
+        [row] = await connection.fetch(_FIND, request.id, self._hours)
+        has_key, kept, rights, status, has_document, document, location, media_type, etag = row
         if has_key != "true":
             detail = f"A request with this {IDEMPOTENCY_KEY} is being carried out: send it again for its answer."
             raise KeyInProgress(detail)

@@ -67,18 +67,18 @@ async def lock_rows(
     The rows of one type are locked by one statement, with the strongest lock that one of them needs. Writes that only
     need FOR KEY SHARE locks need no lock in advance. context: the values of `Context`.
     """
-    found: dict[Rows, dict[Key, set[Any]]] = {}
+    to_lock: dict[Rows, dict[Key, set[Any]]] = {}
     strengths: dict[Rows, LockStrength] = {}
     for write in writes:
         for rows, key, value, strength in rows_to_lock(write):
-            found.setdefault(rows, {}).setdefault(key, set()).add(value)
+            to_lock.setdefault(rows, {}).setdefault(key, set()).add(value)
             strengths[rows] = max(strength, strengths.get(rows, strength))
     if all(strength is LockStrength.KEY_SHARE for strength in strengths.values()):
         return
-    for rows in sorted(found, key=lambda rows: engine.catalog.lock_rank(rows.resource)):
-        keys = found[rows]
+    for rows in sorted(to_lock, key=lambda rows: engine.catalog.lock_rank(rows.resource)):
+        keys = to_lock[rows]
         statement = engine.statements.of_locks(rows, tuple(keys), strengths[rows])
-        values = _values(statement, [list(found) for found in keys.values()], context)
+        values = _values(statement, [list(ids) for ids in keys.values()], context)
         await connection.fetch(statement.sql, *values)
 
 
@@ -113,13 +113,13 @@ async def lock_related(
     async def locked(
         rows: Rows, key: Key, value: Any, strength: LockStrength, shown: tuple[Key, ...] = ()
     ) -> Row | None:
-        found = await fetched(rows, key, value, strength, shown)
-        if found is None and await fetched(rows, key, value, None, shown) is not None:
+        row = await fetched(rows, key, value, strength, shown)
+        if row is None and await fetched(rows, key, value, None, shown) is not None:
             # A concurrent write may have made the row after the first statement.
-            found = await fetched(rows, key, value, strength, shown)
-            if found is None:
+            row = await fetched(rows, key, value, strength, shown)
+            if row is None:
                 raise NotWritten(f"The database does not allow a change of this {rows.resource.type}: {_OF_POLICY}")
-        return found
+        return row
 
     owners, targets, own = related.owners, related.rows, own_key_of(related.relationship)
     id_key, missing = owners.resource.id.key, resource_not_found(owners.resource.type, str(row_id))
@@ -127,15 +127,15 @@ async def lock_related(
         if await locked(owners, id_key, row_id, LockStrength.UPDATE) is None:
             raise missing
         key = referring_key(related.relationship, related.relationship.foreign_columns, owners.resource)
-        found = await locked(targets, key, row_id, strength)
-        return None if found is None else found[0]
+        locked_row = await locked(targets, key, row_id, strength)
+        return None if locked_row is None else locked_row[0]
     shown = (referring_key(own, own.own_columns, targets.resource),)
     read = await fetched(owners, id_key, row_id, None, shown)
     if read is None:
         raise missing
     if read[1] is None:
         return None
-    found = await locked(targets, targets.resource.id.key, read[1], strength)
+    locked_row = await locked(targets, targets.resource.id.key, read[1], strength)
     if await locked(owners, id_key, row_id, LockStrength.NO_KEY_UPDATE, shown) != read:
         raise pg.SerializationError("a to-one has changed before it was locked")
-    return None if found is None else found[0]
+    return None if locked_row is None else locked_row[0]

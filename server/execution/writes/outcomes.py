@@ -90,8 +90,8 @@ class Missing(ResourceNotFound):
     def __init__(self, absent: AbsentRow) -> None:
         plan = absent.write.plan
         assert plan.id_slot is not None
-        found = resource_not_found(plan.resource.type, str(absent.write.values[plan.id_slot]), absent.write.id_pointer)
-        super().__init__(found.detail, pointer=found.pointer)
+        fault = resource_not_found(plan.resource.type, str(absent.write.values[plan.id_slot]), absent.write.id_pointer)
+        super().__init__(fault.detail, pointer=fault.pointer)
         self.absent = absent
 
     def cancelled(self) -> NotWritten:

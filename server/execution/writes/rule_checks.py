@@ -46,8 +46,8 @@ class RuleChecks:
             return
         for rows, by_id in _checked(planned, outcomes).items():
             if (wrong := await self._first_wrong(rows, list(by_id))) is not None:
-                found = by_id[wrong]
-                raise not_allowed(self._context.principal, found.detail, pointer=found.pointer)
+                fault = by_id[wrong]
+                raise not_allowed(self._context.principal, fault.detail, pointer=fault.pointer)
 
     async def check_sent(self, write: PlannedWrite, sent: Arguments) -> None:
         """Check that the rules may allow the values that a write sends. sent: with these values. Raises Forbidden,
@@ -72,18 +72,18 @@ def _wrong_values(plan: WritePlan) -> str:
 
 def _checked(planned: Sequence[PlannedWrite], outcomes: Sequence[WrittenRow]) -> dict[Rows, dict[Any, RuleFault]]:
     """Return the ids of the written rows by the rows that they must be among."""
-    found: dict[Rows, dict[Any, RuleFault]] = {}
+    checked: dict[Rows, dict[Any, RuleFault]] = {}
     for write, outcome in zip(planned, outcomes, strict=True):
         plan = write.plan
         if plan.checked is not None:
-            found.setdefault(plan.checked, {})[outcome.id] = RuleFault(write.pointer, _wrong_values(plan))
+            checked.setdefault(plan.checked, {})[outcome.id] = RuleFault(write.pointer, _wrong_values(plan))
         owner = plan.owner
         if owner is not None and owner.checked is not None:
             detail = f"You may not update this {owner.resource.type} like this."
-            found.setdefault(owner.checked, {})[write.values[owner.slot]] = RuleFault(write.pointer, detail)
+            checked.setdefault(owner.checked, {})[write.values[owner.slot]] = RuleFault(write.pointer, detail)
         for link, ids in outcome.related:
             assert link.checked is not None
-            pointer, known = slot_pointer(write, link.slot), found.setdefault(link.checked, {})
+            pointer, known = slot_pointer(write, link.slot), checked.setdefault(link.checked, {})
             for row_id in ids:
                 known[row_id] = RuleFault(pointer, f"You may not update {link.target.type} {row_id} with these values.")
-    return found
+    return checked

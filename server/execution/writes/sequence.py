@@ -193,11 +193,11 @@ class _Sequence:
         if key is None or (is_itself and target.resource is plan.resource):
             return
         pointer = slot_pointer(self._write, target.slot)
-        found = await fetch_locked_row(self._connection, target.lock, self._sent.of(target.lock), pointer)
+        row = await fetch_locked_row(self._connection, target.lock, self._sent.of(target.lock), pointer)
         self._check_locked()
-        if found is None:
+        if row is None:
             raise related_not_found(target.resource.type, str(key), pointer)
-        if target.is_looked_up and not found[1]:
+        if target.is_looked_up and not row[1]:
             raise unreferable(target.resource.type, str(key), pointer)
 
     async def _write_row(self, row_id: Any) -> Outcome:
@@ -206,8 +206,8 @@ class _Sequence:
         statement, there, free_ids = statements.row, statements.there, statements.free_ids
         assert statement is not None
         if statements.keeps_row and there is not None:
-            found = await fetch_only(connection, there, sent.of(there), self._write.id_pointer)
-            if (unwritten := check_row(self._write, statements, found)) is not None:
+            visible = await fetch_only(connection, there, sent.of(there), self._write.id_pointer)
+            if (unwritten := check_row(self._write, statements, visible)) is not None:
                 return unwritten
             await connection.execute(statement.sql, *sent.of(statement))
             return WrittenRow(row_id, None)
@@ -222,18 +222,18 @@ class _Sequence:
 
     async def _write_links(self, row_id: Any) -> list[tuple[LinkWrite, Sequence[Any]]]:
         """Write the links, and return the related rows that have to be checked."""
-        found: list[tuple[LinkWrite, Sequence[Any]]] = []
+        to_write: list[tuple[LinkWrite, Sequence[Any]]] = []
         for index, (link, statements) in enumerate(zip(self._plan.links, self._statements.links, strict=True)):
             related, write = self._related.get(index), self._write
             task = LinkTask(self._connection, write, link, statements, self._sent, row_id, self._principal)
             try:
                 changed = await write_link(task, related, self._check_locked)
                 if link.checked is not None and changed:
-                    found.append((link, changed))
+                    to_write.append((link, changed))
             except (asyncpg.PostgresError, asyncpg.PostgresWarning) as error:
                 if self._locked is not None and self._locked.is_refused:
                     raise
                 # Its rows are other resources', and only the linkage stands in the document.
                 raise_rule(error, slot_pointer(self._write, link.slot))
                 raise
-        return found
+        return to_write

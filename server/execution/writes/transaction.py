@@ -208,8 +208,8 @@ class Transaction:
         """Update the row that has the unique values of a create, or create it. planned: the create, which says how the
         row is found. Raises IdConflict."""
         resource, create = write.resource, msgspec.structs.replace(write.change, on_conflict=None)
-        found = await self._found_row(planned)
-        if found is None:
+        row = await self._found_row(planned)
+        if row is None:
             savepoint = self.connection.transaction()
             await savepoint.start()
             try:
@@ -217,18 +217,18 @@ class Transaction:
             except Conflict:
                 # Another client may have created it meanwhile. If the principal may not read it, it stays a conflict.
                 await savepoint.rollback()
-                found = await self._found_row(planned)
-                if found is None:
+                row = await self._found_row(planned)
+                if row is None:
                     raise
             else:
                 await savepoint.commit()
                 return created
         slot = planned.plan.id_slot
-        if create.id is not None and (slot is None or planned.values[slot] != found):
+        if create.id is not None and (slot is None or planned.values[slot] != row):
             detail = f"The {resource.type} with these values has another id."
             raise IdConflict(detail, pointer=member_pointer(create.pointer, "id"))
         check_action(resource, "update", self.context)
-        update = msgspec.structs.replace(create, kind="update", id=str(found), lid=None)
+        update = msgspec.structs.replace(create, kind="update", id=str(row), lid=None)
         [updated] = await self._run_batch([PreparedWrite(resource, update, None)], None)
         if create.lid is not None:
             self._ids[Lid(resource.type, create.lid)] = updated.id
@@ -420,8 +420,8 @@ class Transaction:
         there, slot = statements.there, write.plan.id_slot
         assert there is not None
         assert slot is not None
-        found = await fetch_only(self.connection, there, sent.of(there), write.id_pointer)
-        if (unwritten := check_row(write, statements, found)) is not None:
+        row = await fetch_only(self.connection, there, sent.of(there), write.id_pointer)
+        if (unwritten := check_row(write, statements, row)) is not None:
             written(unwritten, self.context.principal)
         shape = ReadShape("linkage", write.plan.resource, expected.relationship)
         # Whoever may not read the links must not find out by guesses which they are.

@@ -323,8 +323,8 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         if there is None:
             return False
         sql = there.sql
-        found = self.database.read(lambda connection: connection.fetchval(sql, *values), is_snapshot=False)
-        return await self.client.run(found) is not None
+        is_there = self.database.read(lambda connection: connection.fetchval(sql, *values), is_snapshot=False)
+        return await self.client.run(is_there) is not None
 
 
 class _TriedError(Exception):

@@ -17,11 +17,11 @@ class DescribingHandler(Handler):
         super().initialize(**context)
         self.descriptions = descriptions
 
-    def finish_described(self, found: Description) -> None:
+    def finish_described(self, description: Description) -> None:
         """Answer with this document, or with 304 if the client has it."""
-        self.set_header("Content-Type", found.media_type)
-        if not ends_with_tag(self, found.etag, None, len(found.body)):
-            self.finish_document(found.body)
+        self.set_header("Content-Type", description.media_type)
+        if not ends_with_tag(self, description.etag, None, len(description.body)):
+            self.finish_document(description.body)
 
 
 class OpenApiHandler(DescribingHandler):
@@ -29,9 +29,9 @@ class OpenApiHandler(DescribingHandler):
 
     async def get(self) -> None:
         self.check_parameters()
-        found = await self.cancel_scope.run(self.descriptions.of(self.context))
+        description = await self.cancel_scope.run(self.descriptions.of(self.context))
         self.tell_caches()
-        self.finish_described(found)
+        self.finish_described(description)
 
 
 class DocsHandler(DescribingHandler):

@@ -37,8 +37,8 @@ class BytesHandler(ReadingHandler):
         prepared = self.engine.reads.prepare(shape, query, self.context)
         sent = arguments_of(prepared, self.context, self.path_id(self.resource))
         database = self.database.acting_for(self.context.principal, "read")
-        found = await self.cancel_scope.run(execute_read(database, prepared, sent, self.engine))
-        rows = found.rows[0]
+        result = await self.cancel_scope.run(execute_read(database, prepared, sent, self.engine))
+        rows = result.rows[0]
         value = rows[0][value_positions(prepared.plan.node)[attribute]] if rows else None
         if value is None:
             raise self._nothing(name)

@@ -42,8 +42,8 @@ def _attribute(resource: Resource, catalog: Catalog, path: str) -> Attribute | N
         if relationship is None or not relationship.filterable:
             return None
         resource = catalog.target(relationship)
-    found = catalog.id_of(resource) if last == "id" else resource.attribute(last)
-    return found if found is not None and found.is_filterable else None
+    attribute = catalog.id_of(resource) if last == "id" else resource.attribute(last)
+    return attribute if attribute is not None and attribute.is_filterable else None
 
 
 def _value(attribute: Attribute, operator: str, text: str) -> Any:

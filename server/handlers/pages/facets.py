@@ -95,9 +95,9 @@ class FacetsHandler(ReadingHandler):
         except (StatementTimeout, TooExpensive) as error:
             release_frames(error)
             return Facet(attribute.name, None, query.url(*groups))
-        found = values_of(prepared.plan.node)(result.rows[0])
+        counted = values_of(prepared.plan.node)(result.rows[0])
         return Facet(
-            attribute.name, [_value(attribute, value, count, query) for value, count in found], query.url(*groups)
+            attribute.name, [_value(attribute, value, count, query) for value, count in counted], query.url(*groups)
         )
 
 

@@ -35,11 +35,11 @@ class PagesFileHandler(Handler):
     async def get(self) -> None:
         assert self.route is not None
         name = self.route.path.rpartition("/")[2]
-        found = description(file_of(name), FILES[name])
-        self.set_header("Content-Type", found.media_type)
+        content = description(file_of(name), FILES[name])
+        self.set_header("Content-Type", content.media_type)
         self.set_header("Cache-Control", f"public, max-age={A_YEAR}, immutable")
-        if not ends_with_tag(self, found.etag, None, len(found.body)):
-            self.finish_document(found.body)
+        if not ends_with_tag(self, content.etag, None, len(content.body)):
+            self.finish_document(content.body)
 
 
 class PagesGoHandler(Handler):

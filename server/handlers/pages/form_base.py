@@ -96,10 +96,10 @@ class FormHandler(WritingHandler):
         shape = ReadShape("resource", self.resource, accepts=ON_ONE, form="page")
         prepared = self.engine.reads.prepare(shape, "", self.context)
         sent = arguments_of(prepared, self.context, self.path_id(self.resource))
-        found = await self.cancel_scope.run(execute_read(self.reading_database(), prepared, sent, self.engine))
-        if not found.rows[0]:
+        result = await self.cancel_scope.run(execute_read(self.reading_database(), prepared, sent, self.engine))
+        if not result.rows[0]:
             raise resource_not_found(self.resource.type, self.route.id)
-        return prepared, found, found.rows[0][0]
+        return prepared, result, result.rows[0][0]
 
     def reading_database(self) -> Any:
         """Return the connections for reads of the principal."""
@@ -110,9 +110,9 @@ class FormHandler(WritingHandler):
         label = searched_by(target)
         if label is None or not words:
             return []
-        found: dict[str, Match] = {}
+        matches: dict[str, Match] = {}
         for operator, pattern in (("startswith", words), ("ilike", f"%{_escaped(words)}%")):
-            if len(found) < MATCHES:
+            if len(matches) < MATCHES:
                 sort = label.name if label.is_sortable else "id"
                 query = (
                     f"filter[{quote(label.name)}][{operator}]={quote(pattern)}&sort={quote(sort)}"
@@ -125,8 +125,8 @@ class FormHandler(WritingHandler):
                 result = await self.cancel_scope.run(work)
                 position = value_positions(prepared.plan.node)[label]
                 for row in result.rows[0]:
-                    found.setdefault(str(row[0]), Match(str(row[0]), label_text(row[position], row[0])))
-        return list(found.values())[:MATCHES]
+                    matches.setdefault(str(row[0]), Match(str(row[0]), label_text(row[position], row[0])))
+        return list(matches.values())[:MATCHES]
 
 
 def searched_by(target: Resource) -> Attribute | None:

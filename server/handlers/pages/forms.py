@@ -95,8 +95,8 @@ class ResourceForm(FormHandler):
 
     async def _with_current(self, fields: list[FormField]) -> tuple[list[FormField], str | None]:
         """Return the fields with what they are now, and the version that the row has now."""
-        prepared, found, row = await self.read_row()
-        version = shown_version(prepared, found)
+        prepared, result, row = await self.read_row()
+        version = shown_version(prepared, result)
         return list(forms.changed_meanwhile(fields, _values(prepared, row))), version
 
     def show(
@@ -217,17 +217,17 @@ class EditFormHandler(ResourceForm):
     async def get(self) -> None:
         check_method(self.resource, "update")
         check_action(self.resource, "update", self.context)
-        prepared, found, row = await self.read_row()
+        prepared, result, row = await self.read_row()
         values = _values(prepared, row)
         fields, links = self.fields()
         shown = [forms.with_text(field, values[field.name]) if field.name in values else field for field in fields]
         view = prepared.ready.encoders.view
-        related = {shown_links.name: shown_links.links for shown_links in view.related(found.rows)}
+        related = {shown_links.name: shown_links.links for shown_links in view.related(result.rows)}
         for link in links:
-            ids = view.ids_of(found.rows, link.name)
+            ids = view.ids_of(result.rows, link.name)
             link.id = link.shown = ids[0] if ids else ""
             link.title = related[link.name][0].label if ids and related.get(link.name) else ""
-        self.show(shown, links, version=shown_version(prepared, found) or "")
+        self.show(shown, links, version=shown_version(prepared, result) or "")
 
     async def post(self) -> None:
         check_method(self.resource, "update")

@@ -61,9 +61,9 @@ def _way_back(path: str, request: Request) -> str:
     """Return a page with its parameters, quoted as a value. path: below the base URL. After a form it is the form
     without what was typed."""
     if request.query and request.method == "GET":
-        found = quote(f"{path}?{request.query}", safe="/")
-        if len(found) <= MAX_WAY_BACK:
-            return found
+        way_back = quote(f"{path}?{request.query}", safe="/")
+        if len(way_back) <= MAX_WAY_BACK:
+            return way_back
     return quote(path, safe="/")
 
 

@@ -38,7 +38,7 @@ class DeleteFormHandler(FormHandler):
 
     async def _ask(self, errors: Sequence[str] = (), status: int = 200) -> None:
         assert self.route is not None
-        prepared, found, row = await self.read_row()
+        prepared, result, row = await self.read_row()
         heading = prepared.ready.encoders.view.heading(row)
         page = render(
             "delete.html",
@@ -46,7 +46,7 @@ class DeleteFormHandler(FormHandler):
             heading=heading,
             kind=self.resource.type,
             row_id=self.route.id,
-            version=shown_version(prepared, found) or "",
+            version=shown_version(prepared, result) or "",
             errors=errors,
             back=self.own_path(),
         )
@@ -88,10 +88,10 @@ class LinksFormHandler(FormHandler):
         return self.catalog.target(self.relationship)
 
     async def _show(self, words: str, matches: list[Match], errors: Sequence[str] = (), status: int = 200) -> None:
-        prepared, found, row = await self.read_row()
+        prepared, result, row = await self.read_row()
         view, name = prepared.ready.encoders.view, self.relationship.name
-        related = {shown.name: shown for shown in view.related(found.rows)}[name]
-        ids = view.ids_of(found.rows, name)
+        related = {shown.name: shown for shown in view.related(result.rows)}[name]
+        ids = view.ids_of(result.rows, name)
         methods = self.catalog.linkage_methods(self.resource, self.relationship)
         page = render(
             "links.html",

@@ -196,12 +196,12 @@ def _crumbs(asked: Asked, crumb: str) -> list[Crumb]:
     if route.shape is Shape.COLLECTION or route.resource is None or route.function is not None:
         return [Crumb(title_of_route(asked))]
     owner = route.resource
-    found = [Crumb(title_of(owner), base + owner.path if "list" in owner.methods else "")]
+    crumbs = [Crumb(title_of(owner), base + owner.path if "list" in owner.methods else "")]
     if route.shape is Shape.RESOURCE:
-        return [*found, Crumb(crumb)]
+        return [*crumbs, Crumb(crumb)]
     own = base + route.path.removesuffix("/" + route.path.rpartition("/")[2]).removesuffix("/relationships")
     assert route.relationship is not None
-    return [*found, Crumb(route.id, own if "detail" in owner.methods else ""), Crumb(route.relationship.name)]
+    return [*crumbs, Crumb(route.id, own if "detail" in owner.methods else ""), Crumb(route.relationship.name)]
 
 
 def _learn(asked: Asked, query: ListQuery) -> Learn:

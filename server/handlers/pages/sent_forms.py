@@ -43,5 +43,5 @@ def _parts(body: bytes, content_type: str) -> dict[str, str]:
     fields: dict[str, list[bytes]] = {}
     files: dict[str, list[HTTPFile]] = {}
     parse_body_arguments(content_type, body, fields, files)
-    found = {name: values[-1].decode() for name, values in fields.items()}
-    return found | {name: chosen[-1].body.decode() for name, chosen in files.items() if chosen[-1].filename}
+    fields_sent = {name: values[-1].decode() for name, values in fields.items()}
+    return fields_sent | {name: chosen[-1].body.decode() for name, chosen in files.items() if chosen[-1].filename}

@@ -47,9 +47,9 @@ class SigningHandler(Handler):
     @property
     def sessions(self) -> Sessions:
         """The sessions of the server."""
-        found = self.engine.authenticator.sessions
-        assert found is not None
-        return found
+        sessions = self.engine.authenticator.sessions
+        assert sessions is not None
+        return sessions
 
 
 class SignInHandler(SigningHandler):

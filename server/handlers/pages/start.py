@@ -107,9 +107,9 @@ async def _estimates(handler: Handler, listed: list[Resource]) -> dict[str, int]
     async def read(connection: Any) -> list[Any]:
         return list(await connection.fetch(_ESTIMATES, [resource.table for resource in listed]))
 
-    found = await handler.cancel_scope.run(handler.database.read(read, is_snapshot=False))
-    exact = {(row[0], row[1]): int(row[2]) for row in found}
-    visible = {row[1]: int(row[2]) for row in found if row[3]}
+    rows = await handler.cancel_scope.run(handler.database.read(read, is_snapshot=False))
+    exact = {(row[0], row[1]): int(row[2]) for row in rows}
+    visible = {row[1]: int(row[2]) for row in rows if row[3]}
     known = {
         resource.type: exact.get((resource.schema, resource.table)) if resource.schema else visible.get(resource.table)
         for resource in listed

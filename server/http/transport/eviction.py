@@ -111,13 +111,13 @@ class EvictionGroup(Generic[Member]):
         one."""
         if now - self._ranked_at > RANKED_SECONDS:
             self._rank(now)
-        found = self._next(now)
-        if found is None and now >= self._retry_at:
+        member = self._next(now)
+        if member is None and now >= self._retry_at:
             self._rank(now)
-            found = self._next(now)
-            if found is None:
+            member = self._next(now)
+            if member is None:
                 self._retry_at = now + RETRY_SECONDS * len(self._members)
-        return found
+        return member
 
     def _rank(self, now: float) -> None:
         free = [member for member in self._members.values() if not member.connection.is_at_work]

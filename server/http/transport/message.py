@@ -124,8 +124,8 @@ class Message:
         text, at, fed = self._tail + data, tail_bytes, 0
         view = memoryview(text)
         while at < len(text) and self.body_bytes_left and fed + len(pieces) < FED_TIMES:
-            found = text.find(END, at - tail_bytes, at + FED_BYTES)
-            end = min(at + FED_BYTES, len(text)) if found < 0 else found + len(END)
+            line_end = text.find(END, at - tail_bytes, at + FED_BYTES)
+            end = min(at + FED_BYTES, len(text)) if line_end < 0 else line_end + len(END)
             parser.feed_data(view[at:end])
             at, fed = end, fed + 1
         self._tail, rest = text[at - tail_bytes : at], text[at:]

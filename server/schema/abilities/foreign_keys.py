@@ -51,10 +51,10 @@ _ForeignKeys = Mapping[tuple[str, str], Sequence[_ForeignKey]]
 async def with_foreign_keys(
     connection: asyncpg.Connection[Any],
     resources: Sequence[Resource],
-    found: FoundTables,
+    tables: FoundTables,
     views: Mapping[QualifiedName, ShownColumns],
 ) -> list[Resource]:
-    """Return the resources with what foreign keys say about their to-one relationships. found: all tables. views: the
+    """Return the resources with what foreign keys say about their to-one relationships. tables: all tables. views: the
     columns of tables that views show."""
     keys: defaultdict[tuple[str, str], list[_ForeignKey]] = defaultdict(list)
     for row in await connection.fetch(_FOREIGN_KEYS):
@@ -65,11 +65,11 @@ async def with_foreign_keys(
 
     def with_facts(resource: Resource, relationship: Relationship) -> Relationship:
         own = own_key_of(relationship)
-        table = found[resource.schema, resource.table]
+        table = tables[resource.schema, resource.table]
         if own is None or table is None:
             return relationship
         target = by_type[own.target]
-        theirs = found[target.schema, target.table]
+        theirs = tables[target.schema, target.table]
         shown = views.get((resource.schema, resource.table), {})
         leading = [] if theirs is None else list(_leading(own, target, table, theirs, keys, shown))
         is_enforced = bool(leading) and table.kind in ("r", "p")

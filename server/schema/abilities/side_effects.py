@@ -140,9 +140,9 @@ class _Graph:
             if relation_oid in self._relations:
                 yield self._relations[relation_oid]
             for how in ("below", *hows):
-                found = [other for other in self._neighbours.get((relation_oid, how), ()) if other not in seen]
-                seen.update(found)
-                left += found
+                neighbours = [other for other in self._neighbours.get((relation_oid, how), ()) if other not in seen]
+                seen.update(neighbours)
+                left += neighbours
 
 
 async def read_side_effects(connection: asyncpg.Connection[Any], oids: list[int]) -> dict[int, SideEffects]:

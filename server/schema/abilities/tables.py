@@ -34,14 +34,16 @@ _CANNOT = (
 async def with_abilities(
     connection: asyncpg.Connection[Any],
     resources: Sequence[Resource],
-    found: FoundTables,
+    found_tables: FoundTables,
     unenforced_keys: UnenforcedKeys,
     roles: Sequence[str],
 ) -> list[Resource]:
-    """Return the resources with what PostgreSQL can do with their tables. found: these tables. roles: those of the
-    requests, if it is not the server's own."""
+    """Return the resources with what PostgreSQL can do with their tables. found_tables: these tables. roles: those of
+    the requests, if it is not the server's own."""
     tables = {
-        resource: table for resource in resources if (table := found[resource.schema, resource.table]) is not None
+        resource: table
+        for resource in resources
+        if (table := found_tables[resource.schema, resource.table]) is not None
     }
     locks = {
         resource: _lock(resource, table) for resource, table in tables.items() if table.kind not in ("r", "p", "m")
@@ -55,7 +57,7 @@ async def with_abilities(
     no_conflicts = await _refused(connection, conflicts)
     same = await _same_columns(connection, {resource: table for resource, table in tables.items() if table.kind == "v"})
     cancels = {resource: resource not in tables or tables[resource].cancels_writes for resource in resources}
-    oids = {name: table.oid for name, table in found.items() if table is not None}
+    oids = {name: table.oid for name, table in found_tables.items() if table is not None}
     side_effects = await read_side_effects(connection, list(oids.values()))
     by_name = {name: side_effects[oid] for name, oid in oids.items()}
     versions = await read_versions(connection, tables, roles)
@@ -84,18 +86,18 @@ async def with_abilities(
             with_read_only_version(resource)
             if resource.abilities == abilities[resource]
             else with_read_only_version(msgspec.structs.replace(resource, abilities=abilities[resource])),
-            [_with_link_abilities(relationship, by_name, found) for relationship in resource.relationships],
+            [_with_link_abilities(relationship, by_name, found_tables) for relationship in resource.relationships],
         )
         for resource in resources
     ]
 
 
 def _with_link_abilities(
-    relationship: Relationship, by_name: Mapping[QualifiedName, SideEffects], found: FoundTables
+    relationship: Relationship, by_name: Mapping[QualifiedName, SideEffects], tables: FoundTables
 ) -> Relationship:
     """Return the relationship, with what can tell how the rows of its link table are written, and its indexes."""
     link = link_of(relationship)
-    if link is None or (table := found.get(name := (link.schema, link.table))) is None or name not in by_name:
+    if link is None or (table := tables.get(name := (link.schema, link.table))) is None or name not in by_name:
         return relationship
     merged = by_name[name].merged
     if (link.merged, link.indexed) == (merged, table.indexed):
@@ -127,15 +129,15 @@ async def _same_columns(
     view with INSTEAD OF triggers may write both."""
     writes = {(view, sql): names for view, table in views.items() for sql, names in _writes(view, table)}
     refused = await Trial(connection).refused({key: key[1](views[key[0]], names) for key, names in writes.items()})
-    found: dict[Resource, tuple[tuple[str, str], ...]] = {}
+    columns_of_each: dict[Resource, tuple[tuple[str, str], ...]] = {}
     for resource, sql in refused:
         table, names = views[resource], writes[resource, sql]
         if await _sets_twice(connection, sql(table, names)):
             pairs = [(name, other) for index, name in enumerate(names) for other in names[:index]]
             twice = [pair for pair in pairs if await _sets_twice(connection, sql(table, pair))]
             # The first of several columns that are the same comes first.
-            found[resource] = tuple(dict(twice[::-1]).items())
-    return found
+            columns_of_each[resource] = tuple(dict(twice[::-1]).items())
+    return columns_of_each
 
 
 _Sql = Callable[[LiveTable, Sequence[str]], str]

@@ -23,22 +23,22 @@ async def read_versions(
 ) -> dict[Resource, RowVersion]:
     """Return the version of the rows of each resource that has one. roles: those of the requests. Each must be able to
     read it."""
-    found: dict[Resource, RowVersion] = {}
+    versions: dict[Resource, RowVersion] = {}
     reads: dict[Resource, str] = {}
     for resource, table in tables.items():
         declared = resource.declared_version
         if declared is not None:
             column = table.columns[declared.column]
-            found[resource] = row_version(declared, column.type, is_generated=column.is_generated)
+            versions[resource] = row_version(declared, column.type, is_generated=column.is_generated)
         elif table.kind in ("r", "p"):
             # PostgreSQL cannot return it of partitions.
-            found[resource] = system_version(is_returned=table.kind == "r")
+            versions[resource] = system_version(is_returned=table.kind == "r")
             reads[resource] = f"SELECT xmin FROM {table.quoted_name}"
     # A role with privileges on some columns cannot read it, and a table of an extension may have none.
     for role in roles or ("",):
         for resource in await Trial(connection, (role,) if role else ()).refused(reads):
-            found.pop(resource, None)
-    return found
+            versions.pop(resource, None)
+    return versions
 
 
 def with_read_only_version(resource: Resource) -> Resource:

@@ -58,14 +58,14 @@ def _are_integers(column: str, id_type: ColumnType) -> bool:
     return {column, *id_type.sql_names} <= _INTEGERS.keys()
 
 
-def with_key_types(resources: Sequence[Resource], found: FoundTables) -> list[Resource]:
+def with_key_types(resources: Sequence[Resource], tables: FoundTables) -> list[Resource]:
     """Return the resources with the types of the columns that are other integers than the ids to which they refer.
-    found: the tables of all resources."""
+    tables: the tables of all resources."""
     by_type = {resource.type: resource for resource in resources}
     changed: list[Resource] = []
     for resource in resources:
         relationships = [
-            _with_types(relationship, resource, by_type[relationship.target], found)
+            _with_types(relationship, resource, by_type[relationship.target], tables)
             for relationship in resource.relationships
         ]
         changed.append(with_relationships(resource, relationships))
@@ -78,13 +78,13 @@ def with_relationships(resource: Resource, relationships: Sequence[Relationship]
     return resource if is_same else msgspec.structs.replace(resource, relationships=tuple(relationships))
 
 
-def _with_types(relationship: Relationship, resource: Resource, target: Resource, found: FoundTables) -> Relationship:
+def _with_types(relationship: Relationship, resource: Resource, target: Resource, tables: FoundTables) -> Relationship:
     link, own = link_of(relationship), own_key_of(relationship)
     if relationship.references:
         # Its columns are only compared with other columns.
         return relationship
     if link is not None:
-        table = found[link.schema, link.table]
+        table = tables[link.schema, link.table]
         source_types = _other_types(link.source_columns, table, resource)
         target_types = _other_types(link.target_columns, table, target)
         if not source_types and not target_types:
@@ -92,9 +92,9 @@ def _with_types(relationship: Relationship, resource: Resource, target: Resource
         through = msgspec.structs.replace(link, source_types=source_types, target_types=target_types)
         return msgspec.structs.replace(relationship, through=through)
     if own is not None:
-        types = _other_types(own.own_columns, found[resource.schema, resource.table], target)
+        types = _other_types(own.own_columns, tables[resource.schema, resource.table], target)
     else:
-        types = _other_types(relationship.foreign_columns, found[target.schema, target.table], resource)
+        types = _other_types(relationship.foreign_columns, tables[target.schema, target.table], resource)
     return msgspec.structs.replace(relationship, key_types=types) if types else relationship
 
 
@@ -168,13 +168,13 @@ def _id_column_faults(resource: Resource, table: LiveTable, name: str, part_type
 
 def nullability_faults(relationship: ToOne, columns: Columns) -> Iterator[str]:
     """Return the fault of a to-one that is not nullable as its columns are."""
-    found = [columns[name] for name in relationship.own_columns if name in columns]
-    are_not_null = all(column.is_not_null for column in found)
-    are_shown = any(column.shows_not_null for column in found)
-    is_known = len(found) == len(relationship.own_columns) and not are_shown
+    live_columns = [columns[name] for name in relationship.own_columns if name in columns]
+    are_not_null = all(column.is_not_null for column in live_columns)
+    are_shown = any(column.shows_not_null for column in live_columns)
+    is_known = len(live_columns) == len(relationship.own_columns) and not are_shown
     if is_known and relationship.nullable == are_not_null:
         declared, live = ("nullable", "NOT NULL") if relationship.nullable else ("not nullable", "nullable")
-        what = "its column is" if len(found) == 1 else "its columns are" if are_not_null else "a column of it is"
+        what = "its column is" if len(live_columns) == 1 else "its columns are" if are_not_null else "a column of it is"
         yield f"it is declared {declared}, and {what} {live}"
 
 

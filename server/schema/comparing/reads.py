@@ -38,13 +38,13 @@ def relationship_faults(
     resource: Resource,
     relationship: Relationship,
     target: Resource,
-    found: FoundTables,
+    tables: FoundTables,
     everywhere: Sequence[Everywhere],
 ) -> Iterator[str]:
     """Return what does not match between a relationship and its columns, or keeps the role from reading them."""
-    own, theirs = found[resource.schema, resource.table], found[target.schema, target.table]
+    own, theirs = tables[resource.schema, resource.table], tables[target.schema, target.table]
     if link_of(relationship) is not None:
-        yield from _link_faults(resource, relationship, target, found, everywhere)
+        yield from _link_faults(resource, relationship, target, tables, everywhere)
     elif isinstance(relationship, ToOne) and relationship.is_own_key:
         if own is not None:
             yield from _key_faults(relationship, relationship.own_columns, own, target, theirs)
@@ -77,12 +77,12 @@ def _link_faults(
     resource: Resource,
     relationship: Relationship,
     target: Resource,
-    found: FoundTables,
+    tables: FoundTables,
     everywhere: Sequence[Everywhere],
 ) -> Iterator[str]:
     link = link_of(relationship)
     assert link is not None
-    links = found[link.schema, link.table]
+    links = tables[link.schema, link.table]
     if links is None:
         yield f"there is no table {quoted(link.table)} in the database"
         return

@@ -17,10 +17,12 @@ from server.schema.fault import Fault
 from server.schema.live_tables import FoundTables, LiveTable
 
 
-def resource_faults(catalog: Catalog, resource: Resource, found: FoundTables, *, is_read_only: bool) -> Iterator[Fault]:
+def resource_faults(
+    catalog: Catalog, resource: Resource, tables: FoundTables, *, is_read_only: bool
+) -> Iterator[Fault]:
     """Return what does not match between a resource and its tables, or what keeps the role from reading and writing
     them. is_read_only: whether nothing has to be writable."""
-    table = found[resource.schema, resource.table]
+    table = tables[resource.schema, resource.table]
     if table is None:
         yield Fault(f"there is no table {quoted(resource.table)} in the database", resource.type)
         return
@@ -36,7 +38,7 @@ def resource_faults(catalog: Catalog, resource: Resource, found: FoundTables, *,
     for relationship in resource.relationships:
         target = catalog.target(relationship)
         for reason in _relationship_reasons(
-            resource, relationship, target, found, everywhere, is_read_only=is_read_only
+            resource, relationship, target, tables, everywhere, is_read_only=is_read_only
         ):
             yield Fault(reason, resource.type, relationship=relationship.name)
 
@@ -61,11 +63,11 @@ def _relationship_reasons(
     resource: Resource,
     relationship: Relationship,
     target: Resource,
-    found: FoundTables,
+    tables: FoundTables,
     everywhere: Sequence[Everywhere],
     *,
     is_read_only: bool,
 ) -> Iterator[str]:
-    yield from reads.relationship_faults(resource, relationship, target, found, everywhere)
+    yield from reads.relationship_faults(resource, relationship, target, tables, everywhere)
     if not is_read_only:
-        yield from writes.relationship_faults(resource, relationship, target, found, everywhere)
+        yield from writes.relationship_faults(resource, relationship, target, tables, everywhere)

@@ -31,14 +31,14 @@ def relationship_faults(
     resource: Resource,
     relationship: Relationship,
     target: Resource,
-    found: FoundTables,
+    tables: FoundTables,
     everywhere: Sequence[Everywhere],
 ) -> Iterator[str]:
     """Return what the methods of a relationship need, but its table or the role does not allow."""
     link = link_of(relationship)
-    own, theirs = found[resource.schema, resource.table], found[target.schema, target.table]
+    own, theirs = tables[resource.schema, resource.table], tables[target.schema, target.table]
     if link is not None:
-        links = found[link.schema, link.table]
+        links = tables[link.schema, link.table]
         if links is not None:
             yield from _link_faults(resource, relationship, link, links, everywhere)
     elif isinstance(relationship, ToOne) and relationship.is_own_key:

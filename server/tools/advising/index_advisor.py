@@ -180,9 +180,9 @@ async def missing(connection: asyncpg.Connection[Any], wanted: Sequence[Wanted])
     ranked: list[tuple[Wanted, IndexedTable]] = []
     for want in sorted(wanted, key=lambda want: want.rank == "consider"):
         table = tables.get(want.table)
-        found = None if table is None else _rank_missing(want, table)
-        if table is not None and found is not None and not (want.probe and await _has_index(connection, want, table)):
-            ranked.append((found, table))
+        gap = None if table is None else _rank_missing(want, table)
+        if table is not None and gap is not None and not (want.probe and await _has_index(connection, want, table)):
+            ranked.append((gap, table))
     by_table: defaultdict[tuple[str | None, str], list[Wanted]] = defaultdict(list)
     for want, _ in ranked:
         by_table[want.table].append(want)
@@ -231,10 +231,10 @@ def _relationship_indexes(
         key = relationship.foreign_columns
         yield Wanted("missing", f"{reason}: at most one", _table_of(target), key, is_unique=True)
     elif _is_read(relationship):
-        found = _index_to_related(relationship, target, f"{reason}: includes, related resources")
-        yield found
+        wanted = _index_to_related(relationship, target, f"{reason}: includes, related resources")
+        yield wanted
         pages = f"{reason}: pages of related resources"
-        yield msgspec.structs.replace(found, rank="consider", reason=pages, is_for_pages=True)
+        yield msgspec.structs.replace(wanted, rank="consider", reason=pages, is_for_pages=True)
 
 
 def _index_to_related(relationship: Relationship, target: Resource, reason: str) -> Wanted:
@@ -280,8 +280,8 @@ def rule_paths(node: object, before: tuple[str, ...] = ()) -> Iterator[tuple[str
     elif isinstance(node, Mapping) and "name" in node:
         path = (*before, *str(node["name"]).split("."))
         inner = node.get(_INNER.get(str(node.get("op")), ""))
-        found = list(rule_paths(inner, path)) if inner else []
-        yield from found or [path]
+        inner_paths = list(rule_paths(inner, path)) if inner else []
+        yield from inner_paths or [path]
     elif isinstance(node, Mapping):
         for item in node.values():
             yield from rule_paths(item, before)
@@ -451,11 +451,11 @@ async def _tables(
 ) -> dict[tuple[str | None, str], IndexedTable]:
     """Return the tables that may have indexes, by their names in the declarations."""
     schemas, names = [schema for schema, _ in declared], [name for _, name in declared]
-    found = await connection.fetch(_TABLES, schemas, names)
+    rows = await connection.fetch(_TABLES, schemas, names)
     indexes: defaultdict[int, list[Index]] = defaultdict(list)
-    for row in await connection.fetch(_INDEXES, [row["oid"] for row in found]):
+    for row in await connection.fetch(_INDEXES, [row["oid"] for row in rows]):
         indexes[row["oid"]].append(_index(row))
-    counts = await _count_few(connection, found)
+    counts = await _count_few(connection, rows)
     return {
         (row["given_schema"], row["given_name"]): IndexedTable(
             schema=row["schema"],
@@ -466,7 +466,7 @@ async def _tables(
             partition_key=parse_partition_key(row["partition_key"]),
             indexes=tuple(indexes[row["oid"]]),
         )
-        for row in found
+        for row in rows
     }
 
 

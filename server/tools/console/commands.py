@@ -82,8 +82,8 @@ class WithExamples(click.Command):
         except click.NoSuchOption as error:
             users = _users_of_flags(ctx)
             near = get_close_matches(error.option_name.strip("-"), [flag.strip("-") for flag in users], 1)
-            found = [_proposal(f"--{name}", users[f"--{name}"], self) for name in near]
-            told = f"No such option {error.option_name!r}.{''.join(found)}"
+            proposals = [_proposal(f"--{name}", users[f"--{name}"], self) for name in near]
+            told = f"No such option {error.option_name!r}.{''.join(proposals)}"
             raise click.NoSuchOption(error.option_name, told, ctx=ctx) from None
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -125,14 +125,14 @@ async def explain(
         return Explanation(errors=tuple(_answer_errors(error)), hint=hint)
     explained = await explain_read(connection, requested, engine, role, is_run=is_run, has_lines=has_lines)
     statements = explained.statements
-    found = helpful(await index_advisor.suggest(connection, engine.catalog), statements)
+    suggestions = helpful(await index_advisor.suggest(connection, engine.catalog), statements)
     inside = [wanted_inside(value) for value in inner_values(requested.prepared.plan, requested.sent.value_of)]
     inner = await index_advisor.missing(connection, inside)
-    found += [
+    suggestions += [
         suggestion for suggestion in inner if any(is_scanned(suggestion.table, statement) for statement in statements)
     ]
     errors = () if explained.error is None else tuple(_answer_errors(explained.error))
-    return Explanation(requested, explained, tuple(found), errors)
+    return Explanation(requested, explained, tuple(suggestions), errors)
 
 
 def _query(requested: RequestedRead) -> list[tuple[str, str]]:
@@ -169,8 +169,8 @@ def _index_lines(explained: Explained, suggestions: Sequence[Suggestion]) -> Ite
     if not suggestions:
         scans = [scan for statement in explained.statements for scan in statement.scans]
         tables = dict.fromkeys(scan.table for scan in scans if not scan.has_condition)
-        found = f"Rows of {', '.join(tables)} are found without a condition on an index. No" if tables else "No"
-        yield f"{found} index that the declarations suggest would help."
+        first = f"Rows of {', '.join(tables)} are found without a condition on an index. No" if tables else "No"
+        yield f"{first} index that the declarations suggest would help."
 
 
 def _answer_errors(error: Exception) -> Iterator[AnswerError]:

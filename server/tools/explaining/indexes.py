@@ -45,6 +45,6 @@ def _helps(suggestion: Suggestion, statement: ExplainedStatement) -> bool:
         return any(" @@ " in expression for expression in statement.expressions)
     # PostgreSQL quotes only the names that need it. An index on a jsonb column does not help for a value inside.
     column = re.compile(rf"(?<![\w$]){re.escape(suggestion.columns[0])}(?![\w$]| #>)")
-    found = [expression for expression in statement.expressions if column.search(expression)]
+    helped = [expression for expression in statement.expressions if column.search(expression)]
     # An index in ascending order has the nulls at the end, and at the beginning if it is read backward.
-    return any(expression.endswith(" DESC NULLS LAST") == suggestion.descends for expression in found)
+    return any(expression.endswith(" DESC NULLS LAST") == suggestion.descends for expression in helped)

@@ -28,21 +28,21 @@ _FAULT = re.compile(
 
 def faults_of(error: CatalogError) -> list[Fault]:
     """Return the faults of declarations that do not fit each other, one a line of the error."""
-    found = [(line, _FAULT.fullmatch(line)) for line in str(error).splitlines()]
+    lines = [(line, _FAULT.fullmatch(line)) for line in str(error).splitlines()]
     return [
         Fault(line) if match is None else Fault(**{name: text or "" for name, text in match.groupdict().items()})
-        for line, match in found
+        for line, match in lines
     ]
 
 
-def without(found: Inspection, faults: Sequence[Fault]) -> Inspection:
+def without(inspection: Inspection, faults: Sequence[Fault]) -> Inspection:
     """Return the inspection without the fields and resources that faults of `read_live_schema` name. The first fault of
     each says why."""
     kept, dropped = [], {}
     by_type: defaultdict[str, list[Fault]] = defaultdict(list)
     for fault in faults:
         by_type[fault.resource].append(fault)
-    for table in found.inspected:
+    for table in inspection.inspected:
         own = by_type[table.resource.type]
         others = [fault for fault in own if not fault.field]
         if others:
@@ -51,9 +51,9 @@ def without(found: Inspection, faults: Sequence[Fault]) -> Inspection:
             kept.append(_without_fields(table, {fault.field: fault.text_within for fault in reversed(own)}))
     missing = {kind: f"refers to {left_out.full_name}, which is not served" for kind, left_out in dropped.items()}
     return msgspec.structs.replace(
-        found,
+        inspection,
         inspected=tuple([_without_targets(table, missing) for table in kept]),
-        not_served=tuple(sorted((*found.not_served, *dropped.values()), key=lambda left_out: left_out.full_name)),
+        not_served=tuple(sorted((*inspection.not_served, *dropped.values()), key=lambda left_out: left_out.full_name)),
     )
 
 

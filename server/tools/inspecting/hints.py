@@ -113,8 +113,8 @@ def _unknown_keys(read: dict[str, Any]) -> Iterator[str]:
     """Yield a message for each key that hints do not have."""
     places: list[tuple[str, Any, type[msgspec.Struct]]] = [("", read, Hints)]
     for group, hinted in (("tables", TableHints), ("functions", FunctionHints)):
-        found = read.get(group)
-        for name, hint in found.items() if isinstance(found, dict) else ():
+        hinted_group = read.get(group)
+        for name, hint in hinted_group.items() if isinstance(hinted_group, dict) else ():
             places.append((f" in [{group}.{quoted_key(name)}]", hint, hinted))
     for place, keys, kind in places:
         known = kind.__struct_fields__

@@ -54,7 +54,7 @@ class Compared(msgspec.Struct, frozen=True, eq=False):
     """An inspection. catalog, schema: its resources, and what comparing them with the tables found; None if there are
     no resources, or if they still do not fit."""
 
-    found: Inspection
+    inspection: Inspection
     catalog: Catalog | None = None
     schema: LiveSchema | None = None
 
@@ -82,10 +82,10 @@ async def inspect_database(
     show("comparing the declarations with the tables")
     if not roles:
         database = await with_rights_below(connection, database)
-    routines, found = database.routines, declare(database, hints)
+    routines, inspection = database.routines, declare(database, hints)
     refused: dict[str, str] = {}
-    for number in range(ROUNDS if found.inspected else 0):
-        whole = with_functions(found, routines, hints, refused, has_roles=settings.has_row_security)
+    for number in range(ROUNDS if inspection.inspected else 0):
+        whole = with_functions(inspection, routines, hints, refused, has_roles=settings.has_row_security)
         catalog, faults = _catalog_of(whole)
         if catalog is not None:
             schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only, roles=roles)
@@ -94,10 +94,10 @@ async def inspect_database(
             faults = schema.faults
         refused |= refused_functions(whole, faults)
         is_last = number == ROUNDS - 1
-        found = without(found, [fault.of_resource for fault in faults] if is_last else faults)
-        if not found.inspected:
+        inspection = without(inspection, [fault.of_resource for fault in faults] if is_last else faults)
+        if not inspection.inspected:
             break
-    return Compared(with_functions(found, routines, hints, refused, has_roles=settings.has_row_security))
+    return Compared(with_functions(inspection, routines, hints, refused, has_roles=settings.has_row_security))
 
 
 def _no_table(database: InspectedDatabase) -> str:
@@ -111,28 +111,28 @@ async def report_on(connection: Connection, settings: Settings, choice: Choice, 
     asyncpg's errors."""
     name: str = await connection.fetchval("SELECT current_database()")
     compared = await inspect_database(connection, settings, choice, show)
-    found, indexes = compared.found, tuple[str, ...]()
-    if found.inspected:
-        suggestions = await index_advisor.suggest(connection, compared.catalog or _catalog(found))
+    inspection, indexes = compared.inspection, tuple[str, ...]()
+    if inspection.inspected:
+        suggestions = await index_advisor.suggest(connection, compared.catalog or _catalog(inspection))
         indexes = tuple(
             [f"{suggestion.sql}  -- {suggestion.reason}" for suggestion in suggestions if suggestion.rank == "missing"]
         )
-    return Report(python_module(found, name), (*found.remarks, *_indexes(indexes), summary(found, name)))
+    return Report(python_module(inspection, name), (*inspection.remarks, *_indexes(indexes), summary(inspection, name)))
 
 
 def _indexes(lines: tuple[str, ...]) -> tuple[str, ...]:
     return tuple([f"missing index: {line}" for line in lines])
 
 
-def summary(found: Inspection, database: str) -> str:
+def summary(inspection: Inspection, database: str) -> str:
     """Return one line about an inspection."""
-    functions = f" and {_counted(len(found.functions), 'function')}" if found.functions else ""
+    functions = f" and {_counted(len(inspection.functions), 'function')}" if inspection.functions else ""
     counts = [
-        f"{_counted(len(found.inspected), 'resource')}{functions} of the database {quoted(database)}",
-        _counted(found.links, "link table") if found.links else "",
-        f"{len(found.not_served)} not served" if found.not_served else "",
-        f"{_counted(len(found.not_called), 'function')} without a route" if found.not_called else "",
-        f"left out: {_listed(found.left_out)}" if found.left_out else "",
+        f"{_counted(len(inspection.inspected), 'resource')}{functions} of the database {quoted(database)}",
+        _counted(inspection.links, "link table") if inspection.links else "",
+        f"{len(inspection.not_served)} not served" if inspection.not_served else "",
+        f"{_counted(len(inspection.not_called), 'function')} without a route" if inspection.not_called else "",
+        f"left out: {_listed(inspection.left_out)}" if inspection.left_out else "",
     ]
     return "; ".join(filter(None, counts))
 
@@ -151,16 +151,16 @@ async def inspected_catalog(
     """Return the catalog of `serve --inspect`, and how it was found. show: as for `inspect_database`. Raises
     StartError, and asyncpg's errors."""
     compared = await inspect_database(connection, settings, show=show)
-    if not compared.found.inspected:
+    if not compared.inspection.inspected:
         raise StartError("no table of the database can be served: `waterspout inspect` says why")
-    return compared.catalog or _catalog(compared.found), compared
+    return compared.catalog or _catalog(compared.inspection), compared
 
 
-def _catalog_of(found: Inspection) -> tuple[Catalog | None, Sequence[Fault]]:
+def _catalog_of(inspection: Inspection) -> tuple[Catalog | None, Sequence[Fault]]:
     """Return the catalog, or the faults of single declarations, which are left out. Raises StartError for others, such
     as two types of one name."""
     try:
-        return Catalog(found.declarations), ()
+        return Catalog(inspection.declarations), ()
     except CatalogError as error:
         faults = faults_of(error)
         if any(fault.resource or fault.function for fault in faults):
@@ -169,9 +169,9 @@ def _catalog_of(found: Inspection) -> tuple[Catalog | None, Sequence[Fault]]:
         raise StartError(f"the tables cannot be declared: {advice}\n{error}") from error
 
 
-def _catalog(found: Inspection) -> Catalog:
+def _catalog(inspection: Inspection) -> Catalog:
     """Return the catalog. Raises StartError."""
-    catalog, faults = _catalog_of(found)
+    catalog, faults = _catalog_of(inspection)
     if catalog is None:
         raise StartError("\n".join(["the tables cannot be declared", *map(str, faults)]))
     return catalog

@@ -57,9 +57,10 @@ async def test_inspect_declares_what_the_roles_of_requests_may_do(shop_url: str)
             "CREATE TABLE private.hidden (id bigint PRIMARY KEY)",
         ):
             await owner.execute(statement)
-        inspection = (await inspect_database(connection, Settings(**SETTINGS))).found
+        inspection = (await inspect_database(connection, Settings(**SETTINGS))).inspection
         names = "auth_roles_allowed", "auth_anonymous_role"
-        anonymous = (await inspect_database(connection, Settings(**(SETTINGS | dict.fromkeys(names, "anon"))))).found
+        settings = Settings(**(SETTINGS | dict.fromkeys(names, "anon")))
+        anonymous = (await inspect_database(connection, settings)).inspection
     finally:
         await owner.close()
         await connection.close()

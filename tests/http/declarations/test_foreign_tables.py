@@ -167,7 +167,7 @@ async def test_inspect_and_check_say_which_tables_cannot_be_read(start: Start, c
     catalog = Catalog(resources)
     connection = await asyncpg.connect(url)
     try:
-        found = (await inspect_database(connection, Settings(), Choice())).found
+        found = (await inspect_database(connection, Settings(), Choice())).inspection
         schema = await read_live_schema(connection, catalog)
         faults = await check_id_rows(connection, schema.unenforced_keys)
         warnings = await warn_of_ids(connection, Catalog((named,)))

@@ -127,7 +127,7 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
         connection = await asyncpg.connect(shop_cluster.url("granted"))
         try:
             await connection.execute("SET ROLE clerk")
-            return (await inspect_database(connection, Settings(), Choice())).found
+            return (await inspect_database(connection, Settings(), Choice())).inspection
         finally:
             await connection.close()
 

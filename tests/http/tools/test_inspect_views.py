@@ -374,7 +374,7 @@ def test_a_column_that_has_to_be_left_out_closes_create(request: pytest.FixtureR
     async def work() -> Any:
         connection = await asyncpg.connect(cluster.url("aside"))
         try:
-            return (await inspect_database(connection, settings)).found
+            return (await inspect_database(connection, settings)).inspection
         finally:
             await connection.close()
 

@@ -48,9 +48,9 @@ class Looks:
         nulls = " OR ".join(f"bool_or({quote_ident(column)} IS NULL)" for column in columns)
         repeated = f"SELECT 1 FROM {name} GROUP BY {key} HAVING count(*) > 1 OR {nulls} LIMIT 1"
         sql = f"SELECT CASE WHEN EXISTS ({repeated}) THEN 2 WHEN EXISTS (SELECT FROM {name}) THEN 1 ELSE 0 END"
-        found = await self._look(sql)
+        count = await self._look(sql)
         results: dict[int, Found] = {0: "empty", 1: "unique", 2: "repeated"}
-        return results[found] if isinstance(found, int) else found
+        return results[count] if isinstance(count, int) else count
 
     async def has_rows(self, table: InspectedTable) -> bool:
         """Return whether a table has rows. False if this is not known."""
@@ -63,14 +63,14 @@ class Looks:
         try:
             async with self._connection.transaction(readonly=True):
                 await self._connection.execute(f"SET LOCAL statement_timeout = {max(1, round(1000 * seconds))}")
-                found: int | None = await self._connection.fetchval(sql)
+                count: int | None = await self._connection.fetchval(sql)
         except asyncpg.QueryCanceledError:
             return "slow"
         except asyncpg.PostgresError as error:
             if is_gone(error):
                 raise
             return "refused"
-        return found or 0
+        return count or 0
 
 
 def _name(table: InspectedTable) -> str:

@@ -186,10 +186,10 @@ async def read_database(connection: Connection, choice: Choice, roles: Sequence[
     for row in rows:
         if not choice.has_schema(row["schema"]):
             continue
-        if (found := choice.reason_against(row)) is None:
+        if (reason := choice.reason_against(row)) is None:
             kept.append(row)
         else:
-            left_out.append(found)
+            left_out.append(reason)
     oids = [row["oid"] for row in kept]
     facts = await _facts(connection, oids, [row["oid"] for row in kept if row["kind"] in ("v", "m")])
     names = tuple([(row["schema"], row["name"]) for row in rows])

@@ -55,8 +55,8 @@ async def with_view_keys(
         elif table.kind == "p" and not is_hinted:
             by_oid[table.oid] = await _with_part_of_key(looks, table, is_id)
         elif table.has_children and table.primary_key and not is_hinted:
-            found = await looks.key(table, table.primary_key)
-            by_oid[table.oid] = _with_found(table, table.primary_key, found)
+            outcome = await looks.key(table, table.primary_key)
+            by_oid[table.oid] = _with_found(table, table.primary_key, outcome)
     return msgspec.structs.replace(database, tables=tuple([by_oid[table.oid] for table in database.tables]))
 
 
@@ -64,13 +64,13 @@ def _is_uncertain(table: InspectedTable) -> bool:
     return (table.kind in VIEWS and not table.shows_rows_once) or table.kind == "p" or table.has_children
 
 
-def _with_found(table: InspectedTable, columns: tuple[str, ...], found: Found) -> InspectedTable:
+def _with_found(table: InspectedTable, columns: tuple[str, ...], outcome: Found) -> InspectedTable:
     """Return the table with what its rows say about a key."""
-    if found == "unique":
+    if outcome == "unique":
         return msgspec.structs.replace(table, shown_key=columns)
-    if found == "repeated":
+    if outcome == "repeated":
         return msgspec.structs.replace(table, disproved=(*table.disproved, columns))
-    return msgspec.structs.replace(table, why_unknown=found)
+    return msgspec.structs.replace(table, why_unknown=outcome)
 
 
 async def _with_key(
@@ -125,9 +125,9 @@ _Shown = dict[int, dict[str, str]]
 def _shown(table: InspectedTable, by_oid: dict[int, InspectedTable]) -> _Shown:
     shown: _Shown = {}
     for column in table.columns:
-        found = _table_column(column.origin, by_oid)
-        if found is not None:
-            shown.setdefault(found[0].oid, {}).setdefault(found[1], column.name)
+        origin = _table_column(column.origin, by_oid)
+        if origin is not None:
+            shown.setdefault(origin[0].oid, {}).setdefault(origin[1], column.name)
     return shown
 
 
@@ -136,10 +136,10 @@ def _as_shown(
 ) -> InspectedColumn:
     """Return the column of a view that can be written, with what its table says of it. If the view shows a column
     twice, only the first one is written: PostgreSQL refuses a statement that writes both."""
-    found = _table_column(column.origin, by_oid) if table.shows_rows_once else None
-    if found is None:
+    origin = _table_column(column.origin, by_oid) if table.shows_rows_once else None
+    if origin is None:
         return column
-    base, name = found
+    base, name = origin
     below, is_plain = base.column(name), _is_plain(table, column.origin, by_oid)
     return msgspec.structs.replace(
         column,

@@ -35,11 +35,11 @@ async def with_rights_below(connection: Connection, database: InspectedDatabase)
     views = {table.oid: table for table in database.tables if table.kind == "v"}
     denied = await _denied(connection, views, [write for view in views.values() for write in _writes(view)])
     alone: list[_Write] = [(oid, event, (name,)) for oid, event, names in denied for name in names if len(names) > 1]
-    found: defaultdict[int, set[tuple[int, str]]] = defaultdict(set)
+    rights: defaultdict[int, set[tuple[int, str]]] = defaultdict(set)
     for oid, event, names in (*denied, *await _denied(connection, views, alone)):
         if len(names) < 2:
-            found[oid].add((event, "".join(names)))
-    changed = [_without(table, found[table.oid]) if table.oid in found else table for table in database.tables]
+            rights[oid].add((event, "".join(names)))
+    changed = [_without(table, rights[table.oid]) if table.oid in rights else table for table in database.tables]
     return msgspec.structs.replace(database, tables=tuple(changed))
 
 

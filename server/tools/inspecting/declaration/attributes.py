@@ -85,13 +85,13 @@ def limited(
     if column_type.is_text and not column_type.choices and given.modifier >= 4 and given.element is None:
         limits["max_length"] = given.modifier - 4
     for expression in (*given.checks, *expressions):
-        found = stated(expression, name, column_type)
-        if not found.is_whole or (found.choices and not is_exact):
+        stated_limits = stated(expression, name, column_type)
+        if not stated_limits.is_whole or (stated_limits.choices and not is_exact):
             notes.append(f"CHECK {one_line(expression)}")
-        if found.choices and is_exact:
-            column_type = _chosen(given, column_type, found, limits)
+        if stated_limits.choices and is_exact:
+            column_type = _chosen(given, column_type, stated_limits, limits)
         for limit in ("minimum", "maximum", "min_length", "max_length"):
-            if (bound := getattr(found, limit)) is not None:
+            if (bound := getattr(stated_limits, limit)) is not None:
                 limits[limit] = _tighter(limit, limits.get(limit), bound)
     for least, most in (("min_length", "max_length"), ("minimum", "maximum")):
         if least in limits and most in limits and limits[least] > limits[most]:
@@ -101,13 +101,13 @@ def limited(
     return column_type, {limit: limits[limit] for limit in order if limit in limits}
 
 
-def _chosen(given: Type, column_type: ColumnType, found: Stated, limits: dict[str, Any]) -> ColumnType:
+def _chosen(given: Type, column_type: ColumnType, stated_limits: Stated, limits: dict[str, Any]) -> ColumnType:
     """Return the type of values that are one of few texts. Only these types of PostgreSQL can be an enum."""
     if given.name not in ("text", "varchar"):
-        limits["pattern"] = "|".join(re.escape(choice.rstrip(" ")) for choice in found.choices)
+        limits["pattern"] = "|".join(re.escape(choice.rstrip(" ")) for choice in stated_limits.choices)
         return column_type
     limits.clear()
-    return enum(*found.choices)
+    return enum(*stated_limits.choices)
 
 
 def _tighter(name: str, known: Any, bound: Any) -> Any:

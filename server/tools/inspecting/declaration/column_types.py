@@ -22,24 +22,26 @@ def constants() -> dict[str, ColumnType]:
     return {name: column_type for name, column_type in vars(waterspout).items() if isinstance(column_type, ColumnType)}
 
 
-def column_type_of(found: Type, dimensions: int = 0) -> ColumnType:
+def column_type_of(live_type: Type, dimensions: int = 0) -> ColumnType:
     """Return the type of the declaration. dimensions: those of an array."""
-    if found.labels:
-        return enum(*found.labels)
-    if found.fields:
-        return _composite(found)
-    if found.element is not None:
+    if live_type.labels:
+        return enum(*live_type.labels)
+    if live_type.fields:
+        return _composite(live_type)
+    if live_type.element is not None:
         # PostgreSQL does not compare a domain over an enum.
-        element = OPAQUE if found.element.domains and found.element.labels else column_type_of(found.element)
+        element = (
+            OPAQUE if live_type.element.domains and live_type.element.labels else column_type_of(live_type.element)
+        )
         if element is OPAQUE or (element.fields and dimensions > 1):
             return OPAQUE
         # A column takes values with other dimensions than those that it declares, which may be more than a value has.
         return array(element, dimensions=dimensions if 1 < dimensions <= MAX_DIMENSIONS else None)
-    return OPAQUE if found.kind == UNSUPPORTED else BY_SQL_NAME.get(found.name, OPAQUE)
+    return OPAQUE if live_type.kind == UNSUPPORTED else BY_SQL_NAME.get(live_type.name, OPAQUE)
 
 
-def _composite(found: Type) -> ColumnType:
-    fields = {name: column_type_of(field_type) for name, field_type in found.fields}
+def _composite(live_type: Type) -> ColumnType:
+    fields = {name: column_type_of(field_type) for name, field_type in live_type.fields}
     if OPAQUE in fields.values():
         return OPAQUE
-    return composite(found.name, found.schema or None, **fields)
+    return composite(live_type.name, live_type.schema or None, **fields)

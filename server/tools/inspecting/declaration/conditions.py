@@ -52,18 +52,18 @@ def stated(expression: str, column: str, column_type: ColumnType) -> Stated:
     >>> stated("((age >= 0) AND (age < 150))", "age", INT)
     Stated(minimum=0, maximum=149, min_length=None, max_length=None, choices=(), is_whole=True)
     """
-    found: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
     is_whole = True
     names = _names(column)
     for part in _conjuncts(expression, names):
         statement = _of_comparison(part, names, column_type)
         arguments = statement.arguments()
-        if arguments.keys() & found.keys():
+        if arguments.keys() & limits.keys():
             is_whole = False
             continue
         is_whole &= statement.is_whole
-        found |= arguments
-    return Stated(**found, is_whole=is_whole)
+        limits |= arguments
+    return Stated(**limits, is_whole=is_whole)
 
 
 def _names(column: str) -> tuple[str, ...]:
@@ -157,10 +157,10 @@ def _of_list(text: str, column_type: ColumnType) -> Stated:
 
 
 def _of_length(operator: str, right: str) -> Stated:
-    found = _NUMBER.fullmatch(right)
-    if found is None or not found[1].isdigit():
+    match = _NUMBER.fullmatch(right)
+    if match is None or not match[1].isdigit():
         return _NOTHING
-    number = int(found[1])
+    number = int(match[1])
     match operator:
         case ">=":
             return Stated(min_length=number)

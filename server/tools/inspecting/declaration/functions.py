@@ -50,7 +50,7 @@ class _Arguments(msgspec.Struct, frozen=True):
 
 
 def with_functions(
-    found: Inspection,
+    inspection: Inspection,
     routines: Sequence[Routine],
     hints: Hints,
     refused: Mapping[str, str],
@@ -59,9 +59,9 @@ def with_functions(
 ) -> Inspection:
     """Return the inspection with the functions that call the served tables, and others. refused: why a function does
     not fit, by its name with types. has_roles: as in `_Known`."""
-    served = {table.table.oid: table for table in found.inspected}
-    known = _Known(served, frozenset(table.resource.type for table in found.inspected), refused, has_roles)
-    paths = {"/operations", *[table.resource.path for table in found.inspected]}
+    served = {table.table.oid: table for table in inspection.inspected}
+    known = _Known(served, frozenset(table.resource.type for table in inspection.inspected), refused, has_roles)
+    paths = {"/operations", *[table.resource.path for table in inspection.inspected]}
     paths |= {hints.of_function(routine).path for routine in routines}
     by_name: defaultdict[tuple[str, str], list[Routine]] = defaultdict(list)
     for routine in routines:
@@ -82,17 +82,17 @@ def with_functions(
             paths.add(path)
             made.append(function)
     return msgspec.structs.replace(
-        found, functions=tuple(made), not_called=tuple(reasons), remarks=(*found.remarks, *remarks)
+        inspection, functions=tuple(made), not_called=tuple(reasons), remarks=(*inspection.remarks, *remarks)
     )
 
 
-def refused_functions(found: Inspection, faults: Sequence[Fault]) -> dict[str, str]:
+def refused_functions(inspection: Inspection, faults: Sequence[Fault]) -> dict[str, str]:
     """Return why functions do not fit, by their names with types: the first of their faults."""
     # Faults of declarations that do not fit each other name no path.
     texts = {fault.path or fault.function: fault.text_within for fault in reversed(faults)}
     return {
         function.full_name: text
-        for function in found.functions
+        for function in inspection.functions
         if (text := texts.get(function.function.route_path) or texts.get(function.function.name))
     }
 
@@ -221,11 +221,11 @@ def _takes(other: Routine, arguments: Sequence[Attribute]) -> bool:
     return False
 
 
-def _type_name(found: Type) -> str:
+def _type_name(live_type: Type) -> str:
     """Return the name of a type as `ColumnType.sql_names` has it."""
-    if found.element is not None:
-        return f"_{_type_name(found.element)}"
-    return "enum" if found.labels else found.name
+    if live_type.element is not None:
+        return f"_{_type_name(live_type.element)}"
+    return "enum" if live_type.labels else live_type.name
 
 
 def _base(routine: Routine) -> str:

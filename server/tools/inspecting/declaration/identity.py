@@ -42,8 +42,8 @@ class NoIdentity(msgspec.Struct, frozen=True):
 
 def identity_of(table: InspectedTable, hints: TableHints) -> Identity | NoIdentity:
     """Return the id of a table, or the reason why it has none, with what would help."""
-    found = _identity_of(table, hints)
-    return NoIdentity(found) if isinstance(found, str) else found
+    identity = _identity_of(table, hints)
+    return NoIdentity(identity) if isinstance(identity, str) else identity
 
 
 def _identity_of(table: InspectedTable, hints: TableHints) -> Identity | NoIdentity | str:
@@ -73,9 +73,9 @@ def _identity_of(table: InspectedTable, hints: TableHints) -> Identity | NoIdent
     return Identity(columns, _id(table, columns, types))
 
 
-def is_id_type(found: Type) -> bool:
+def is_id_type(live_type: Type) -> bool:
     """Return whether a column of a type can be part of an id. PostgreSQL does not compare a domain over an enum."""
-    return column_type_of(found).id_type is not NO_IDS and not (found.labels and found.domains)
+    return column_type_of(live_type).id_type is not NO_IDS and not (live_type.labels and live_type.domains)
 
 
 def _id(table: InspectedTable, columns: tuple[str, ...], types: list[ColumnType]) -> Id:

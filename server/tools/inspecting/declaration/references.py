@@ -68,14 +68,14 @@ class Ends(msgspec.Struct, frozen=True, eq=False):
 
 def references_of(table: InspectedTable, served: Mapping[int, Served]) -> list[InspectedReference]:
     """Return the foreign keys of a table that can become relationships."""
-    found: dict[tuple[object, ...], InspectedReference] = {}
+    by_columns: dict[tuple[object, ...], InspectedReference] = {}
     for key in table.foreign_keys:
         target = served.get(key.target)
         if target is not None and _reason_against(table, key, target) is None:
             reference = _reference(table, key, target)
-            found.setdefault((reference.columns, reference.references, key.target), reference)
+            by_columns.setdefault((reference.columns, reference.references, key.target), reference)
     order = {column.name: column.number for column in table.columns}
-    return sorted(found.values(), key=lambda each: (order[each.columns[0]], len(each.columns), each.key.name))
+    return sorted(by_columns.values(), key=lambda each: (order[each.columns[0]], len(each.columns), each.key.name))
 
 
 def _reference(table: InspectedTable, key: ForeignKey, target: Served) -> InspectedReference:

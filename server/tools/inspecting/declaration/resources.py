@@ -69,10 +69,10 @@ def declare(database: InspectedDatabase, hints: Hints) -> Inspection:
     names = {oid: Names(route.table.full_name, hints.of(route.table)) for oid, route in served.items()}
     made = _all_inspected(known, names)
     reasons = [
-        NotServed(table.full_name, found.reason, found.advice)
+        NotServed(table.full_name, no_identity.reason, no_identity.advice)
         for table in database.tables
         if table.oid not in served and table.oid not in pure
-        if isinstance(found := identities[table.oid], NoIdentity)
+        if isinstance(no_identity := identities[table.oid], NoIdentity)
     ]
     told = [NotServed(left_out.full_name, left_out.reason) for left_out in database.left_out if not left_out.kind]
     remarks = [*hints.unknown(database), *_remarks(served, hints)]
@@ -165,8 +165,8 @@ def _remarks(served: Mapping[int, Served], hints: Hints) -> list[str]:
 def _known(names: Mapping[int, str], served: Mapping[int, Served], links: list[Ends], hints: Hints) -> _Known:
     references = {oid: references_of(route.table, served) for oid, route in served.items()}
     by_target: defaultdict[int, list[InspectedReference]] = defaultdict(list)
-    for found in references.values():
-        for reference in found:
+    for list_of_target in references.values():
+        for reference in list_of_target:
             # Related resources need an index over the key, which a view has only by chance.
             if reference.source.kind not in VIEWS:
                 by_target[reference.target.table.oid].append(reference)

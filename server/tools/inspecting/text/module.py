@@ -163,20 +163,20 @@ class _Writer:
         order = [*positional, *_ORDER.get(kind, ()), *given]
         parts: list[tuple[str, Expression]] = []
         for name in dict.fromkeys(order):
-            found = getattr(value, name)
+            field_value = getattr(value, name)
             if name in positional:
-                parts.append(("", self.value(found)))
-            elif not self._is_default(value, given[name], found):
-                parts.append((name, self.value(found, name)))
+                parts.append(("", self.value(field_value)))
+            elif not self._is_default(value, given[name], field_value):
+                parts.append((name, self.value(field_value, name)))
         return call(kind.__name__, *parts)
 
     @staticmethod
-    def _is_default(value: msgspec.Struct, field: msgspec.structs.FieldInfo, found: object) -> bool:
-        if isinstance(found, Id):
-            return flat_id(found) == flat_id(Id())
+    def _is_default(value: msgspec.Struct, field: msgspec.structs.FieldInfo, given: object) -> bool:
+        if isinstance(given, Id):
+            return flat_id(given) == flat_id(Id())
         if isinstance(value, Id) and field.name in ("column", "type"):
             return True
-        return bool(found == field.default)
+        return bool(given == field.default)
 
     def value(self, value: Any, name: str = "") -> Expression:
         """Return the expression of any value in a declaration. name: of the argument."""
