@@ -254,7 +254,7 @@ class Owner(msgspec.Struct, frozen=True):
 ChangeKind = Literal["create", "update", "delete"]
 
 
-class Match(msgspec.Struct, frozen=True):
+class VersionMatch(msgspec.Struct, frozen=True):
     """What a write of an existing resource demands. versions: of which the version must be one, None for any.
     of_linkage: whether it is the version of the linkage that is written, and not of the resource. pointer: the position
     of `ifMatch` in the document; None for the header If-Match."""
@@ -306,7 +306,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     owner: Owner | None = None
     pointer: str = ""
     id_pointer: str | None = None
-    match: Match | None = None
+    match: VersionMatch | None = None
     on_conflict: OnConflict | None = None
     bulk: Bulk | None = None
 

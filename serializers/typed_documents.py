@@ -42,7 +42,7 @@ class Member(msgspec.Struct, frozen=True):
     is_open: bool
 
 
-class Related(msgspec.Struct, frozen=True):
+class RelatedType(msgspec.Struct, frozen=True):
     """A relationship. type: of the related resources. is_list: whether it is to-many."""
 
     name: str
@@ -65,7 +65,7 @@ class TypedDocument:
     """Decodes the documents of one resource. max_depth: as for `load_json`."""
 
     def __init__(
-        self, type_name: str, attributes: Sequence[Member], relationships: Sequence[Related], max_depth: int
+        self, type_name: str, attributes: Sequence[Member], relationships: Sequence[RelatedType], max_depth: int
     ) -> None:
         attributes_type = _optional("Attributes", [(attribute.name, attribute.type) for attribute in attributes])
         relationships_type = _optional(
@@ -128,7 +128,7 @@ class TypedDocument:
         return count_names(values, opened + lists, self._max_inner_depth)
 
 
-def _linkage(target: Related) -> Any:
+def _linkage(target: RelatedType) -> Any:
     """Return the type of a relationship object."""
     identifier: Any = msgspec.defstruct("Identifier", [("type", Literal[target.type]), ("id", str)], **_STRICT)
     return msgspec.defstruct(

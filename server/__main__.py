@@ -23,9 +23,9 @@ from server.settings.loading import CONFIG_FLAG, Loaded, as_toml, load
 from server.tools.console import completion, exit_codes
 from server.tools.console.commands import (
     CONTEXT,
-    Choices,
     CommandGroup,
     Example,
+    NamedChoice,
     Program,
     SettingOption,
     SettingsCommand,
@@ -195,7 +195,7 @@ def migrate() -> None:
         Example("waterspout completion fish > ~/.config/fish/completions/waterspout.fish", "Once, for fish."),
     ],
 )
-@click.argument("shell", type=Choices(completion.SHELLS), metavar="SHELL")
+@click.argument("shell", type=NamedChoice(completion.SHELLS), metavar="SHELL")
 @click.pass_context
 def complete(context: click.Context, shell: str) -> None:
     """Print the script for completion in a shell: bash, zsh or fish. It completes commands, flags and their values."""

@@ -55,7 +55,7 @@ from server.settings import Settings
 CustomRoutes = Sequence[tuple[re.Pattern[str], type[CustomHandler]]]
 
 
-class Match(msgspec.Struct, frozen=True):
+class RouteMatch(msgspec.Struct, frozen=True):
     """The handler that answers a request. arguments: those of its method."""
 
     handler: type[Handler]
@@ -63,15 +63,15 @@ class Match(msgspec.Struct, frozen=True):
     arguments: Sequence[bytes] = ()
 
 
-PREFLIGHT, NOT_FOUND = Match(PreflightHandler), Match(NotFoundHandler)
-UNKNOWN_HOST, FOREIGN_ORIGIN = Match(UnknownHostHandler), Match(ForeignOriginHandler)
+PREFLIGHT, NOT_FOUND = RouteMatch(PreflightHandler), RouteMatch(NotFoundHandler)
+UNKNOWN_HOST, FOREIGN_ORIGIN = RouteMatch(UnknownHostHandler), RouteMatch(ForeignOriginHandler)
 PROBES = (LiveHandler, ReadyHandler)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", QUERY})
-PROTECTED_RESOURCE = Match(
+PROTECTED_RESOURCE = RouteMatch(
     ProtectedResourceHandler,
     Route(Shape.PROTECTED_RESOURCE, str(Shape.PROTECTED_RESOURCE), methods=methods_of(Shape.PROTECTED_RESOURCE)),
 )
-SERVER = Match(ServerHandler, Route(Shape.SERVER, ASTERISK, methods=methods_of(Shape.SERVER)))
+SERVER = RouteMatch(ServerHandler, Route(Shape.SERVER, ASTERISK, methods=methods_of(Shape.SERVER)))
 
 
 class Routes:
@@ -99,7 +99,7 @@ class Routes:
         match = self._match(request, self._read_path(request))
         return self._delegate(request, self._admitted(request, match, self._hosts))
 
-    def _match(self, request: HTTPServerRequest, path: str | None) -> Match:
+    def _match(self, request: HTTPServerRequest, path: str | None) -> RouteMatch:
         settings = self.engine.settings
         if settings.cors_origins and cors.is_preflight(request, settings.cors_origins):
             return PREFLIGHT
@@ -113,27 +113,27 @@ class Routes:
         if self.routes and (match := self._match_custom(path)) is not None:
             return match
         route = match_route(path, self.engine.catalog, self.engine.fixed_paths)
-        return NOT_FOUND if route is None else Match(HANDLERS[route.shape], route)
+        return NOT_FOUND if route is None else RouteMatch(HANDLERS[route.shape], route)
 
-    def _match_custom(self, path: str) -> Match | None:
+    def _match_custom(self, path: str) -> RouteMatch | None:
         text = path_text(path)
         for pattern, handler, methods in self.routes:
             match = pattern.fullmatch(text)
             if match is not None:
                 arguments = tuple([unquote_to_bytes(group or "") for group in match.groups()])
-                return Match(handler, Route(Shape.CUSTOM, path, methods=methods), arguments)
+                return RouteMatch(handler, Route(Shape.CUSTOM, path, methods=methods), arguments)
         return None
 
     def find_admin_handler(self, request: HTTPServerRequest) -> HTTPMessageDelegate:
         """Return the delegate for a request on the admin port, which only has health and metrics."""
         path = self._read_path(request)
         shape = None if path is None else ADMIN.get(path)
-        match = Match(Handler)
+        match = RouteMatch(Handler)
         if path is not None and shape is not None:
-            match = Match(HANDLERS[shape], Route(shape, path, methods=methods_of(shape)))
+            match = RouteMatch(HANDLERS[shape], Route(shape, path, methods=methods_of(shape)))
         return self._delegate(request, self._admitted(request, match, self._admin_hosts))
 
-    def _admitted(self, request: HTTPServerRequest, match: Match, hosts: AllowedHosts) -> Match:
+    def _admitted(self, request: HTTPServerRequest, match: RouteMatch, hosts: AllowedHosts) -> RouteMatch:
         """Return the match, or a handler that refuses the request. Health probes may use any host name, and their
         answers contain nothing secret."""
         assert isinstance(request, Request)
@@ -151,7 +151,7 @@ class Routes:
         request.path = shown_path(request.path) if path is None else path
         return path
 
-    def _delegate(self, request: HTTPServerRequest, match: Match) -> HTTPMessageDelegate:
+    def _delegate(self, request: HTTPServerRequest, match: RouteMatch) -> HTTPMessageDelegate:
         context = {"engine": self.engine, "database": self.database, "route": match.route, "running": self.running}
         if issubclass(match.handler, AdminHandler):
             context |= {"health": self.health, "gauges": self.gauges}

@@ -13,7 +13,7 @@ import msgspec
 from querybuild.errors import ApiError, quoted
 from querybuild.filters import FilterReader
 from querybuild.parse import ON_CONFLICT, conflict_names
-from querybuild.query import Bulk, Change, ChangeKind, Identifier, Lid, Limits, LinkMode, Match, OnConflict
+from querybuild.query import Bulk, Change, ChangeKind, Identifier, Lid, Limits, LinkMode, OnConflict, VersionMatch
 from serializers.decode import Decoder
 from serializers.errors import InvalidDocument, MalformedOperations
 from serializers.tags import read_match
@@ -89,7 +89,7 @@ class Reader:
             self._malformed("`ifMatch` must be a version, a tag with its quotes, an array of these, or `*`.", pointer)
             return change
         of_linkage = "relationship" in object_of(item.get("ref"))
-        return msgspec.structs.replace(change, match=Match(versions, of_linkage=of_linkage, pointer=pointer))
+        return msgspec.structs.replace(change, match=VersionMatch(versions, of_linkage=of_linkage, pointer=pointer))
 
     def _or_update(self, change: Change, item: dict[str, Any], pointer: str) -> Change:
         """Return the change with the fields that `onConflict` in the `meta` of the operation names."""

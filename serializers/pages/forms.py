@@ -60,7 +60,7 @@ class FormField(msgspec.Struct, kw_only=True):
     now: str | None = None
 
 
-class Match(msgspec.Struct):
+class SearchMatch(msgspec.Struct):
     """A resource that a search has found."""
 
     id: str
@@ -79,7 +79,7 @@ class LinkField(msgspec.Struct, kw_only=True):
     shown: str = ""
     title: str = ""
     words: str = ""
-    matches: list[Match] | None = None
+    matches: list[SearchMatch] | None = None
     is_required: bool = False
     is_editable: bool = True
     list_url: str = ""

@@ -39,7 +39,7 @@ class Column(msgspec.Struct, frozen=True, eq=False):
     is_number: bool = False
 
 
-class Field(msgspec.Struct, frozen=True, eq=False):
+class ShownField(msgspec.Struct, frozen=True, eq=False):
     """An attribute of a resource, with its value."""
 
     name: str
@@ -47,19 +47,19 @@ class Field(msgspec.Struct, frozen=True, eq=False):
     description: str = ""
 
 
-class Link(msgspec.Struct, frozen=True, eq=False):
+class RowLink(msgspec.Struct, frozen=True, eq=False):
     """A link to a resource, by its label. url: empty if no URL can name it."""
 
     url: str
     label: str
 
 
-class Related(msgspec.Struct, frozen=True, eq=False):
+class ShownRelationship(msgspec.Struct, frozen=True, eq=False):
     """The related resources of a relationship on the page of a resource. total: of all, None if it is not known."""
 
     name: str
     is_to_many: bool
-    links: list[Link]
+    links: list[RowLink]
     url: str
     total: int | None = None
     description: str = ""
@@ -104,17 +104,17 @@ class PageView:
             columns.append([f'<td class="n">{row[self._distance]}</td>' for row in primary])
         return Markup("".join([f"<tr>{''.join(cells)}</tr>\n" for cells in zip(*columns, strict=True)]))
 
-    def links(self, rows: Sequence[Row]) -> list[Link]:
+    def links(self, rows: Sequence[Row]) -> list[RowLink]:
         """Return links to primary rows, by their labels."""
         return [self._named.link(row) for row in rows]
 
-    def fields(self, row: Row) -> list[Field]:
+    def fields(self, row: Row) -> list[ShownField]:
         """Return the attributes of one resource."""
         shown = [
             (attribute, Markup(self._whole(attribute, show(row[position]), row[0])))
             for attribute, position, show in self._cells
         ]
-        return [Field(attribute.name, value, attribute.description) for attribute, value in shown]
+        return [ShownField(attribute.name, value, attribute.description) for attribute, value in shown]
 
     def _whole(self, attribute: Attribute, value: Any, row_id: Any) -> str:
         if not isinstance(value, bytes) or row_id in UNNAMEABLE:
@@ -122,7 +122,7 @@ class PageView:
         own = resource_path("/-/pages/bytes", self.node.resource, quote_segment(str(row_id)))
         return file_link(value, f"{self._base_url}{own}/{quote_segment(attribute.name)}")
 
-    def related(self, rows: Sequence[Sequence[Row]]) -> list[Related]:
+    def related(self, rows: Sequence[Sequence[Row]]) -> list[ShownRelationship]:
         """Return the relationships of one resource, with the first rows of each."""
         row, node = rows[0][0], self._plan.node
         own = resource_path(self._base_url, node.resource, quote_segment(str(row[0])))
@@ -131,12 +131,12 @@ class PageView:
         branches = {branch.relationship.name: branch for branch in self._branches}
         shown = []
         for relationship in node.relationships:
-            links: list[Link] = []
+            links: list[RowLink] = []
             if relationship.name in branches:
                 links = by_name[relationship.name].get(_parent_of(branches[relationship.name], node, row), [])
             url = related_path(own, relationship) if "read" in relationship.methods and row[0] not in UNNAMEABLE else ""
             shown.append(
-                Related(
+                ShownRelationship(
                     relationship.name,
                     relationship.is_to_many,
                     links,
@@ -177,11 +177,11 @@ class PageView:
     def _index_of(self, branch: Branch) -> int:
         return next(index for index, node in enumerate(self._order) if node is branch.node)
 
-    def _related(self, rows: Sequence[Sequence[Row]]) -> Iterator[dict[Any, list[Link]]]:
+    def _related(self, rows: Sequence[Sequence[Row]]) -> Iterator[dict[Any, list[RowLink]]]:
         """Yield for each branch the links to related rows, by what `_parent_of` returns."""
         for branch in self._branches:
             children, named = rows[self._index_of(branch)], _Named(branch.node, self._base_url)
-            by_parent: dict[Any, list[Link]] = defaultdict(list)
+            by_parent: dict[Any, list[RowLink]] = defaultdict(list)
             if branch.fetch == "row":
                 position = key_position(self._plan.node, branch)
                 for key in {row[position] for row in rows[0]}:
@@ -208,12 +208,12 @@ class _Named:
         label = label_of(node.resource)
         self._label = None if label is None else value_positions(node).get(label)
 
-    def link(self, row: Row) -> Link:
+    def link(self, row: Row) -> RowLink:
         label = None if self._label is None else row[self._label]
-        return Link(self._url(row[0]), label_text(label, row[0]))
+        return RowLink(self._url(row[0]), label_text(label, row[0]))
 
-    def of_id(self, row_id: Any) -> Link:
-        return Link(self._url(row_id), str(row_id))
+    def of_id(self, row_id: Any) -> RowLink:
+        return RowLink(self._url(row_id), str(row_id))
 
     def _url(self, row_id: Any) -> str:
         is_named = self._has_page and row_id not in UNNAMEABLE
@@ -225,22 +225,22 @@ def _parent_of(branch: Branch, node: Node, row: Row) -> Any:
     return row[key_position(node, branch)]
 
 
-def _row_head(link: Link, row_id: Any) -> str:
-    link = Link(link.url, str(row_id))
+def _row_head(link: RowLink, row_id: Any) -> str:
+    link = RowLink(link.url, str(row_id))
     return f'<th scope="row">{_anchor(link)}</th>'
 
 
-def anchor(link: Link) -> Markup:
+def anchor(link: RowLink) -> Markup:
     """Return a link as an element, or only its text if it has no URL."""
     return Markup(_anchor(link))
 
 
-def _anchor(link: Link) -> str:
+def _anchor(link: RowLink) -> str:
     text = f"<bdi>{escape(link.label)}</bdi>"
     return f'<a href="{escape(link.url)}">{text}</a>' if link.url else text
 
 
-def _related_cell(branch: Branch, links: list[Link]) -> str:
+def _related_cell(branch: Branch, links: list[RowLink]) -> str:
     if not links:
         return f"<td>{'' if branch.relationship.is_to_many else NULL}</td>"
     shown = ", ".join([_anchor(link) for link in links[:SHOWN_RELATED]])

@@ -15,7 +15,7 @@ from tornado.web import RequestHandler
 from querybuild.errors import Errors, raise_all, resource_not_found
 from querybuild.planning.context import Context, check_method
 from querybuild.principal import Principal
-from querybuild.query import Change, Match
+from querybuild.query import Change, VersionMatch
 from serializers.json_api import JSON_API
 from serializers.tags import read_match
 from server.engine import Engine
@@ -164,7 +164,7 @@ def _matched(change: Change, match: str | Sequence[str]) -> Change:
         versions = read_match(match).versions
     except ValueError:
         raise InvalidTag('A version, or tags in double quotes, are expected: "7".', header="If-Match") from None
-    return change if change.kind == "create" else msgspec.structs.replace(change, match=Match(versions))
+    return change if change.kind == "create" else msgspec.structs.replace(change, match=VersionMatch(versions))
 
 
 def defined_methods(handler: type[Handler]) -> frozenset[str]:

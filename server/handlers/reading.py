@@ -47,7 +47,7 @@ from server.limits.running import ClientGone
 from server.observing.logs import one_line
 from server.postgres.connection import PostgresConnection
 from server.postgres.driver_errors import OF_ROWS
-from server.postgres.sharing.stream_slots import Reader
+from server.postgres.sharing.stream_slots import StreamReader
 from server.postgres.sharing.stream_turn import StreamTurn
 from server.preparing.reads import PreparedRead, ReadShape
 from server.routes import QUERY, WRITES, route_not_found
@@ -75,7 +75,7 @@ class ReadingHandler(Handler):
     """The base of handlers that read."""
 
     _gzip_stream: compression.GzipStream | None = None
-    _reader: Reader
+    _reader: StreamReader
 
     async def query(self, *arguments: Any) -> None:
         """Answer like GET, with the parameters of the body."""
@@ -229,7 +229,7 @@ class ReadingHandler(Handler):
                 raise_impossible(error, prepared)
             return None
 
-        self._reader = Reader(self.sender.client, partial(self.cancel_scope.cancel_with, _reader_too_slow))
+        self._reader = StreamReader(self.sender.client, partial(self.cancel_scope.cancel_with, _reader_too_slow))
         try:
             done = self.database.read_all(
                 work,

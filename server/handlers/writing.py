@@ -13,7 +13,7 @@ import msgspec
 from querybuild.declarations.resource import Resource
 from querybuild.errors import SHOWN_CHARACTERS, ApiError, release_frames
 from querybuild.planning.writes.linkage import written_relationships
-from querybuild.query import Change, ChangeKind, Match
+from querybuild.query import Change, ChangeKind, VersionMatch
 from serializers.decode import decode_resource_document, with_id
 from serializers.json_api import encode_identifier_document
 from serializers.links import quote_segment, resource_path
@@ -314,7 +314,7 @@ class WritingHandler(ReadingHandler):
         headers, match = self.request.headers, None
         if IF_MATCH in headers.by_name and (tags := sent_tags(headers, IF_MATCH)) is not None:
             assert self.route is not None
-            match = Match(tags.versions, of_linkage=self.route.shape is Shape.RELATIONSHIP)
+            match = VersionMatch(tags.versions, of_linkage=self.route.shape is Shape.RELATIONSHIP)
         return Change(kind=kind, type=None, id=id_text, match=match)
 
     def decode_resource(self, asked: Change, errors: list[ApiError]) -> Change | None:

@@ -51,7 +51,7 @@ from server.postgres.probe import FAILURES, Probe
 from server.postgres.row_security.connection import check_role
 from server.postgres.row_security.roles import SET_ROLE, RequestRole, Roles
 from server.postgres.rules import raise_rule
-from server.postgres.sharing.stream_slots import Reader, StreamShareUsed, StreamSlots
+from server.postgres.sharing.stream_slots import StreamReader, StreamShareUsed, StreamSlots
 from server.postgres.sharing.stream_turn import NoFreeSlot, NoSnapshot, StreamTurn
 from server.postgres.time_limits import timed
 from server.settings import Settings
@@ -254,7 +254,7 @@ class Database:
     async def read_all(
         self,
         work: Callable[[PostgresConnection, StreamTurn], Awaitable[Result]],
-        reader: Reader,
+        reader: StreamReader,
         *,
         is_begun: Callable[[], bool],
         is_single_statement: bool,
@@ -296,7 +296,7 @@ class Database:
             if turn.is_held:
                 self._streams.give_back(reader)
 
-    async def _wait_for_slot(self, reader: Reader) -> None:
+    async def _wait_for_slot(self, reader: StreamReader) -> None:
         try:
             await self._streams.wait(reader, self._acquire_timeout_seconds)
         except StreamShareUsed as error:

@@ -23,7 +23,7 @@ from querybuild.query import Change, Limits
 from querybuild.shortcuts import Knows
 from serializers import pointers
 from serializers.decode import decode_resource_document
-from serializers.typed_documents import MIN_DEPTH, Member, Related, Typed, TypedDocument
+from serializers.typed_documents import MIN_DEPTH, Member, RelatedType, Typed, TypedDocument
 from server.preparing.statements import ENTRY_BYTES
 
 ASKED = Knows(Change, used=("kind", "type", "id"))
@@ -87,7 +87,7 @@ class TypedWrites:
             for attribute, own in zip(resource.attributes, types, strict=True)
         ]
         related = [
-            Related(relationship.name, relationship.target, relationship.is_to_many)
+            RelatedType(relationship.name, relationship.target, relationship.is_to_many)
             for relationship in resource.relationships
         ]
         return TypedDocument(resource.type, members, related, self._limits.max_json_depth), types

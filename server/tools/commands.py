@@ -241,11 +241,11 @@ def inspect(settings: Settings, *, schema: tuple[str, ...], only: tuple[str, ...
     """Print declarations for the tables of a database. Remarks go to standard error."""
     # Imported here: only this command needs it.
     from server.tools.inspecting import report as inspecting
-    from server.tools.inspecting.catalog.choosing import Choice
+    from server.tools.inspecting.catalog.choosing import TableChoice
 
     async def work(connection: Connection, _: str) -> inspecting.Report:
         with step("inspecting the database") as show:
-            return await inspecting.report_on(connection, settings, Choice(schema, only, skip), show)
+            return await inspecting.report_on(connection, settings, TableChoice(schema, only, skip), show)
 
     if settings.database_url is None and settings.data_dir is None:
         raise StartError("inspect is for a database with tables: say where it is with --database-url")

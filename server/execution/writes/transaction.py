@@ -32,7 +32,7 @@ from querybuild.planning.rows import Row
 from querybuild.planning.writes.bulk import PlannedBulk
 from querybuild.planning.writes.shared_columns import agree, disagreement
 from querybuild.planning.writes.write_plan import ExpectedLinkage, LockStrength, WritePlan
-from querybuild.query import Change, Lid, Match
+from querybuild.query import Change, Lid, VersionMatch
 from querybuild.sql.statement import Statement
 from querybuild.sql.writes.free_ids import FreeIdStatements
 from querybuild.sql.writes.modify import WriteStatements, rows_per_insert
@@ -464,7 +464,7 @@ def check_agreements(write: PlannedWrite) -> None:
     raise_all(errors)
 
 
-def _match_of_row(match: Match | None, id_text: str) -> Match | None:
+def _match_of_row(match: VersionMatch | None, id_text: str) -> VersionMatch | None:
     """Return what the version of a related row must be. The versions that were sent name the row too."""
     if match is None or match.versions is None:
         return match

@@ -16,7 +16,7 @@ from server.handlers.reading import ReadingHandler
 from server.http.negotiation import HTML
 
 
-class Statement(msgspec.Struct, frozen=True):
+class ShownStatement(msgspec.Struct, frozen=True):
     """A statement on the page, each part as lines."""
 
     name: str
@@ -56,6 +56,6 @@ class ExplainHandler(ReadingHandler):
         finish_page(self, page, is_kept=False)
 
 
-def _shown(statement: ExplainedStatement) -> Statement:
+def _shown(statement: ExplainedStatement) -> ShownStatement:
     sql, parameters = sql_lines(statement.sql), parameter_lines(statement.values)
-    return Statement(statement.name, "\n".join(sql), "\n".join(parameters), "\n".join(statement.plan))
+    return ShownStatement(statement.name, "\n".join(sql), "\n".join(parameters), "\n".join(statement.plan))

@@ -13,7 +13,7 @@ from querybuild.planning.reads.labels import label_of
 from querybuild.planning.rows import Row
 from serializers.links import quote_segment, resource_path
 from serializers.pages import forms
-from serializers.pages.forms import Match
+from serializers.pages.forms import SearchMatch
 from serializers.pages.rendering import Crumb, Frame
 from serializers.pages.values import label_text
 from serializers.pages.view import title_of
@@ -105,12 +105,12 @@ class FormHandler(WritingHandler):
         """Return the connections for reads of the principal."""
         return self.database.acting_for(self.context.principal, "write")
 
-    async def matches(self, target: Resource, words: str) -> list[Match]:
+    async def matches(self, target: Resource, words: str) -> list[SearchMatch]:
         """Return resources whose label begins with the words, then others that have them in it."""
         label = searched_by(target)
         if label is None or not words:
             return []
-        matches: dict[str, Match] = {}
+        matches: dict[str, SearchMatch] = {}
         for operator, pattern in (("startswith", words), ("ilike", f"%{_escaped(words)}%")):
             if len(matches) < MATCHES:
                 sort = label.name if label.is_sortable else "id"
@@ -125,7 +125,7 @@ class FormHandler(WritingHandler):
                 result = await self.cancel_scope.run(work)
                 position = value_positions(prepared.plan.node)[label]
                 for row in result.rows[0]:
-                    matches.setdefault(str(row[0]), Match(str(row[0]), label_text(row[position], row[0])))
+                    matches.setdefault(str(row[0]), SearchMatch(str(row[0]), label_text(row[position], row[0])))
         return list(matches.values())[:MATCHES]
 
 

@@ -15,8 +15,7 @@ import msgspec
 from querybuild.errors import ApiError
 from querybuild.planning.context import check_action, check_method
 from querybuild.planning.rows import Row
-from querybuild.query import Change, Owner
-from querybuild.query import Match as VersionMatch
+from querybuild.query import Change, Owner, VersionMatch
 from serializers.decode import decode_resource_document, with_id
 from serializers.links import quote_segment, resource_path
 from serializers.pages import forms

@@ -11,10 +11,9 @@ import msgspec
 from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError
 from querybuild.planning.context import check_action, check_method
-from querybuild.query import Change, Identifier, LinkageChange, LinkMode
-from querybuild.query import Match as VersionMatch
+from querybuild.query import Change, Identifier, LinkageChange, LinkMode, VersionMatch
 from serializers.pages import forms
-from serializers.pages.forms import Match
+from serializers.pages.forms import SearchMatch
 from serializers.pages.rendering import Crumb, render
 from server.errors import PreconditionFailed
 from server.execution.versions import shown_version
@@ -87,7 +86,9 @@ class LinksFormHandler(FormHandler):
     def _target(self) -> Resource:
         return self.catalog.target(self.relationship)
 
-    async def _show(self, words: str, matches: list[Match], errors: Sequence[str] = (), status: int = 200) -> None:
+    async def _show(
+        self, words: str, matches: list[SearchMatch], errors: Sequence[str] = (), status: int = 200
+    ) -> None:
         prepared, result, row = await self.read_row()
         view, name = prepared.ready.encoders.view, self.relationship.name
         related = {shown.name: shown for shown in view.related(result.rows)}[name]

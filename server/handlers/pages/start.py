@@ -13,7 +13,7 @@ from querybuild.declarations.resource import Resource
 from querybuild.planning.context import refused_action
 from serializers.pages.drawing import draw
 from serializers.pages.rendering import render
-from serializers.pages.view import Link, title_of
+from serializers.pages.view import RowLink, title_of
 from server.handlers.base import Handler
 from server.handlers.pages.frames import make_frame
 
@@ -37,7 +37,7 @@ class Collection(msgspec.Struct, frozen=True):
     url: str
     description: str
     rows: int | None
-    links: list[Link]
+    links: list[RowLink]
 
 
 async def start_page(handler: Handler) -> bytes:
@@ -63,7 +63,7 @@ async def start_page(handler: Handler) -> bytes:
         for resource in listed
         if find in f"{title_of(resource)} {resource.description}".lower()
     ]
-    functions = [Link(base + function.route_path, function.route_path[1:]) for function in _functions(handler)]
+    functions = [RowLink(base + function.route_path, function.route_path[1:]) for function in _functions(handler)]
     edges = {
         (resource.type, relation.target)
         for resource in listed
@@ -91,11 +91,11 @@ def _functions(handler: Handler) -> Iterator[Function]:
             yield function
 
 
-def _links(resource: Resource, by_type: Mapping[str, Resource], types: set[str], base: str) -> list[Link]:
+def _links(resource: Resource, by_type: Mapping[str, Resource], types: set[str], base: str) -> list[RowLink]:
     targets = dict.fromkeys(
         [relationship.target for relationship in resource.relationships if relationship.target in types]
     )
-    return [Link(base + by_type[name].path, title_of(by_type[name])) for name in targets if name != resource.type]
+    return [RowLink(base + by_type[name].path, title_of(by_type[name])) for name in targets if name != resource.type]
 
 
 async def _estimates(handler: Handler, listed: list[Resource]) -> dict[str, int]:

@@ -47,7 +47,7 @@ class FieldGroup(msgspec.Struct, frozen=True):
     fields: list[FilterField]
 
 
-class Choice(msgspec.Struct, frozen=True):
+class ColumnChoice(msgspec.Struct, frozen=True):
     """A column or a relationship that can be chosen."""
 
     name: str
@@ -64,8 +64,8 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     search: str
     fields: Markup
     operators: Markup
-    columns: list[Choice]
-    includes: list[Choice]
+    columns: list[ColumnChoice]
+    includes: list[ColumnChoice]
     csv: str
     ndjson: str
 
@@ -85,9 +85,9 @@ def tools_of(
         search=query.value("searchText") or "",
         fields=fields,
         operators=operators,
-        columns=[Choice(name, name in shown) for name in columns],
+        columns=[ColumnChoice(name, name in shown) for name in columns],
         includes=[
-            Choice(relationship.name, relationship.name in included)
+            ColumnChoice(relationship.name, relationship.name in included)
             for relationship in resource.relationships
             if relationship.includable and relationship.is_to_many
         ],

@@ -23,7 +23,7 @@ class StreamShareUsed(TimeoutError):
     """The client held its full share of slots for the whole time that it waited."""
 
 
-class Reader:
+class StreamReader:
     """The client of one stream. end: ends the stream. since: when the piece that it has not read yet was sent, by the
     monotonic clock. None if it has read all pieces."""
 
@@ -39,9 +39,9 @@ class StreamSlots:
     def __init__(self, slots: int) -> None:
         self._free = slots
         self._turns = Shares(max(1, slots // 2))
-        self._readers: set[Reader] = set()
+        self._readers: set[StreamReader] = set()
 
-    def take(self, reader: Reader) -> bool:
+    def take(self, reader: StreamReader) -> bool:
         """Take a slot. Return False if none is free for this client."""
         is_free = bool(self._free) and self._turns.take(reader.client)
         if is_free:
@@ -49,13 +49,13 @@ class StreamSlots:
             self._readers.add(reader)
         return is_free
 
-    async def wait(self, reader: Reader, timeout_seconds: float) -> None:
+    async def wait(self, reader: StreamReader, timeout_seconds: float) -> None:
         """Take a slot when one is free. Raises StreamShareUsed, TimeoutError."""
         if not self.take(reader):
             await self._wait_turn(reader.client, timeout_seconds)
             self._readers.add(reader)
 
-    def give_back(self, reader: Reader) -> None:
+    def give_back(self, reader: StreamReader) -> None:
         """Give a slot to the next client that waits."""
         self._readers.discard(reader)
         self._give_back(reader.client)

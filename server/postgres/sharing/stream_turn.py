@@ -10,7 +10,7 @@ from server.observing import metrics
 from server.observing.telemetry import Telemetry
 from server.postgres.connection import PostgresConnection
 from server.postgres.pooler import milliseconds
-from server.postgres.sharing.stream_slots import Reader, StreamSlots
+from server.postgres.sharing.stream_slots import StreamReader, StreamSlots
 
 
 class NoFreeSlot(TooManyStreams):
@@ -28,7 +28,7 @@ class StreamTurn:
     def __init__(
         self,
         slots: StreamSlots,
-        reader: Reader,
+        reader: StreamReader,
         telemetry: Telemetry,
         stream_seconds: float,
         timeout_seconds: float | None,

@@ -132,7 +132,7 @@ def _proposal(flag: str, users: list[click.Command], own: click.Command) -> str:
     return f" {flag!r} is an option of {' and '.join(names)}." if len(names) <= 3 else ""
 
 
-class Choices(click.Choice[str]):
+class NamedChoice(click.Choice[str]):
     """Texts to choose from. It proposes the nearest one."""
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:

@@ -18,7 +18,7 @@ from querybuild.declarations.resource import Attribute, Relationship, own_key_of
 from querybuild.errors import quoted
 from server.schema.fault import Fault
 from server.tools.inspecting.declaration.attributes import must_be_sent
-from server.tools.inspecting.inspected import Field, Inspected, Inspection, NotServed
+from server.tools.inspecting.inspected import Inspected, InspectedField, Inspection, NotServed
 
 _FAULT = re.compile(
     "(?:resource “(?P<resource>[^”]+)”|function “(?P<function>[^”]+)”): "
@@ -62,14 +62,14 @@ def _without_fields(inspected: Inspected, texts: dict[str, str]) -> Inspected:
 
 
 def _without_targets(inspected: Inspected, missing: dict[str, str]) -> Inspected:
-    def reason(field: Field) -> str:
+    def reason(field: InspectedField) -> str:
         target = None if isinstance(field.declaration, Attribute) else field.declaration.target
         return f"{quoted(field.declaration.name)} {missing[target]}" if target in missing else ""
 
     return _filtered(inspected, reason, inspected.unstated)
 
 
-def _filtered(inspected: Inspected, reason: Callable[[Field], str], unstated: tuple[str, ...]) -> Inspected:
+def _filtered(inspected: Inspected, reason: Callable[[InspectedField], str], unstated: tuple[str, ...]) -> Inspected:
     """Return a resource without the fields that have a reason, which becomes a comment."""
     reasons = {field.declaration.name: text for field in inspected.fields if (text := reason(field))}
     if not reasons:
@@ -93,7 +93,7 @@ def _filtered(inspected: Inspected, reason: Callable[[Field], str], unstated: tu
     return _without_create(changed, unset[0]) if unset and "create" in resource.methods else changed
 
 
-def _columns_of(field: Field) -> tuple[str, ...]:
+def _columns_of(field: InspectedField) -> tuple[str, ...]:
     """Return the columns of the resource's own rows that a field writes."""
     made = field.declaration
     if isinstance(made, Attribute):
@@ -104,7 +104,7 @@ def _columns_of(field: Field) -> tuple[str, ...]:
 
 def _without_create(inspected: Inspected, column: str) -> Inspected:
     """Return a resource that cannot be created, because no field sets a column that needs a value."""
-    fields = tuple([Field(_not_required(field.declaration), field.notes) for field in inspected.fields])
+    fields = tuple([InspectedField(_not_required(field.declaration), field.notes) for field in inspected.fields])
     resource = msgspec.structs.replace(
         inspected.resource,
         attributes=tuple([field for made in fields if isinstance(field := made.declaration, Attribute)]),

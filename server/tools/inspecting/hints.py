@@ -25,7 +25,7 @@ import msgspec
 
 from querybuild.errors import listed, nearest, quoted
 from server.settings import StartError
-from server.tools.inspecting.catalog.choosing import Choice
+from server.tools.inspecting.catalog.choosing import TableChoice
 from server.tools.inspecting.catalog.model import InspectedDatabase, InspectedTable, Routine
 
 DEFAULT_FILE = Path("inspect.toml")
@@ -78,9 +78,11 @@ class Hints(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         full_name = f"{table.schema}.{table.name}"
         return self.tables.get(table.full_name) or self.tables.get(full_name) or TableHints()
 
-    def choice(self, schemas: tuple[str, ...] = (), only: tuple[str, ...] = (), skip: tuple[str, ...] = ()) -> Choice:
+    def choice(
+        self, schemas: tuple[str, ...] = (), only: tuple[str, ...] = (), skip: tuple[str, ...] = ()
+    ) -> TableChoice:
         """Return the choice of tables. schemas, only, skip: of the command, which come before those of the file."""
-        return Choice(schemas or self.schemas, only or self.only, (*self.skip, *skip))
+        return TableChoice(schemas or self.schemas, only or self.only, (*self.skip, *skip))
 
     def unknown_functions(self, routines: Sequence[Routine]) -> list[str]:
         """Return a message for each hint about a function that does not exist."""

@@ -17,7 +17,7 @@ Notes = tuple[str, ...]
 """Comments, one a sentence or two, without `#` and line breaks."""
 
 
-class Field(msgspec.Struct, frozen=True):
+class InspectedField(msgspec.Struct, frozen=True):
     """A field of a resource, and the comments above it."""
 
     declaration: Attribute | Relationship
@@ -30,7 +30,7 @@ class Inspected(msgspec.Struct, frozen=True):
 
     table: InspectedTable
     resource: Resource
-    fields: tuple[Field, ...]
+    fields: tuple[InspectedField, ...]
     notes: Notes = ()
     unstated: Notes = ()
 

@@ -19,7 +19,7 @@ from server.schema.fault import Fault
 from server.schema.live_schema import LiveSchema, read_live_schema
 from server.settings import Settings, StartError
 from server.tools.advising import index_advisor
-from server.tools.inspecting.catalog.choosing import Choice
+from server.tools.inspecting.catalog.choosing import TableChoice
 from server.tools.inspecting.catalog.looking import Show
 from server.tools.inspecting.catalog.model import InspectedDatabase
 from server.tools.inspecting.catalog.reading import read_database
@@ -60,14 +60,14 @@ class Compared(msgspec.Struct, frozen=True, eq=False):
 
 
 async def inspect_database(
-    connection: Connection, settings: Settings, choice: Choice | None = None, show: Show = lambda _: None
+    connection: Connection, settings: Settings, choice: TableChoice | None = None, show: Show = lambda _: None
 ) -> Compared:
     """Return the declarations of the tables. choice: what the command line says, which comes before the hints. show: is
     called with what is done next.
 
     Raises StartError, and asyncpg's errors.
     """
-    given, hints = choice or Choice(), load_hints(settings.hints)
+    given, hints = choice or TableChoice(), load_hints(settings.hints)
     chosen = hints.choice(given.schemas, given.only, given.skip)
     roles = roles_of(settings)
     database = await with_routines(connection, chosen, await read_database(connection, chosen, roles))
@@ -106,7 +106,9 @@ def _no_table(database: InspectedDatabase) -> str:
     return "no table of the database is chosen: check --schema, --only, --skip and the hints"
 
 
-async def report_on(connection: Connection, settings: Settings, choice: Choice, show: Show = lambda _: None) -> Report:
+async def report_on(
+    connection: Connection, settings: Settings, choice: TableChoice, show: Show = lambda _: None
+) -> Report:
     """Return the module and the remarks of the command. show: as for `inspect_database`. Raises StartError, and
     asyncpg's errors."""
     name: str = await connection.fetchval("SELECT current_database()")

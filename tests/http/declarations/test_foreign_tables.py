@@ -8,7 +8,7 @@ import pytest
 from server.schema.live_ids import check_id_rows, warn_of_ids
 from server.schema.live_schema import read_live_schema
 from server.settings.settings import Settings
-from server.tools.inspecting.catalog.choosing import Choice
+from server.tools.inspecting.catalog.choosing import TableChoice
 from server.tools.inspecting.report import inspect_database
 from tests.conftest import on_server
 from tests.faults.cluster import Cluster
@@ -167,7 +167,7 @@ async def test_inspect_and_check_say_which_tables_cannot_be_read(start: Start, c
     catalog = Catalog(resources)
     connection = await asyncpg.connect(url)
     try:
-        found = (await inspect_database(connection, Settings(), Choice())).inspection
+        found = (await inspect_database(connection, Settings(), TableChoice())).inspection
         schema = await read_live_schema(connection, catalog)
         faults = await check_id_rows(connection, schema.unenforced_keys)
         warnings = await warn_of_ids(connection, Catalog((named,)))

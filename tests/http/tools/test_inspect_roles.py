@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 
 from server.settings import Settings
-from server.tools.inspecting.catalog.choosing import Choice
+from server.tools.inspecting.catalog.choosing import TableChoice
 from server.tools.inspecting.report import inspect_database
 from server.tools.inspecting.text.module import python_module
 from tests.conftest import on_server
@@ -127,7 +127,7 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
         connection = await asyncpg.connect(shop_cluster.url("granted"))
         try:
             await connection.execute("SET ROLE clerk")
-            return (await inspect_database(connection, Settings(), Choice())).inspection
+            return (await inspect_database(connection, Settings(), TableChoice())).inspection
         finally:
             await connection.close()
 

@@ -58,7 +58,7 @@ MIGRATION_TABLES = frozenset(
 _WILDCARDS = frozenset("*?[")
 
 
-class Choice(msgspec.Struct, frozen=True):
+class TableChoice(msgspec.Struct, frozen=True):
     """Which tables and functions are inspected.
 
     schemas: only these; empty for all that are not PostgreSQL's own. only, skip: patterns of names, with or without the

@@ -15,7 +15,7 @@ import asyncpg
 import msgspec
 
 from server.schema.live_views import IS_COMPUTED_IN_VIEW, IS_NOT_NULL, IS_PLAIN_VIEW
-from server.tools.inspecting.catalog.choosing import Choice, full_name_of
+from server.tools.inspecting.catalog.choosing import TableChoice, full_name_of
 from server.tools.inspecting.catalog.model import (
     DELETE,
     INSERT,
@@ -173,7 +173,7 @@ WHERE r.ev_class = ANY($1::oid[]) AND r.rulename = '_RETURN'
 _TRIGGER_EVENTS = {4: INSERT, 8: DELETE, 16: UPDATE}
 
 
-async def read_database(connection: Connection, choice: Choice, roles: Sequence[str] = ()) -> InspectedDatabase:
+async def read_database(connection: Connection, choice: TableChoice, roles: Sequence[str] = ()) -> InspectedDatabase:
     """Read the tables of the choice. roles: one of them must be able to use the schema of a table, instead of the
     server's own. Raises asyncpg's errors."""
     rows = [dict(row) for row in await connection.fetch(_TABLES)]

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import asyncpg
 import msgspec
 
-from server.tools.inspecting.catalog.choosing import Choice
+from server.tools.inspecting.catalog.choosing import TableChoice
 from server.tools.inspecting.catalog.model import Argument, InspectedDatabase, LeftOut, Routine, Type
 from server.tools.inspecting.catalog.reading import read_types
 
@@ -57,7 +57,7 @@ _VALUES = ("void", "record")
 """Pseudo-types that a call returns. Besides these, the polymorphic ones: `anyelement`."""
 
 
-async def with_routines(connection: Connection, choice: Choice, database: InspectedDatabase) -> InspectedDatabase:
+async def with_routines(connection: Connection, choice: TableChoice, database: InspectedDatabase) -> InspectedDatabase:
     """Return the database with the functions of the choice. Raises asyncpg's errors."""
     kept: list[asyncpg.Record] = []
     names: dict[tuple[str, str], None] = {}
@@ -79,7 +79,7 @@ async def with_routines(connection: Connection, choice: Choice, database: Inspec
     )
 
 
-def _reason_against(row: asyncpg.Record, choice: Choice) -> str:
+def _reason_against(row: asyncpg.Record, choice: TableChoice) -> str:
     """Return what a function is that is left out, or an empty text."""
     if row["is_of_extension"]:
         return "extension function"

@@ -15,7 +15,7 @@ from querybuild.declarations.types import OPAQUE, ColumnType, enum
 from server.tools.inspecting.catalog.model import InspectedColumn, InspectedTable, Type
 from server.tools.inspecting.declaration.column_types import column_type_of
 from server.tools.inspecting.declaration.conditions import Stated, stated
-from server.tools.inspecting.inspected import Field
+from server.tools.inspecting.inspected import InspectedField
 
 LONGEST_EXPRESSION = 200
 
@@ -33,7 +33,7 @@ def is_filled(table: InspectedTable, column: InspectedColumn) -> bool:
 
 def attribute_field(
     table: InspectedTable, column: InspectedColumn, name: str, methods: frozenset[str], *, is_part: bool = False
-) -> Field:
+) -> InspectedField:
     """Return the attribute of a column. methods: those of its resource. is_part: whether it is part of the id."""
     column_type = column_type_of(column.type, column.dimensions)
     notes: list[str] = []
@@ -56,7 +56,7 @@ def attribute_field(
     arguments |= limits | _rights(column, column_type, methods, is_part)
     if column.comment:
         arguments["description"] = column.comment
-    return Field(Attribute(name, column_type, **arguments), tuple(notes))
+    return InspectedField(Attribute(name, column_type, **arguments), tuple(notes))
 
 
 def _rights(column: InspectedColumn, column_type: ColumnType, methods: frozenset[str], is_part: bool) -> dict[str, Any]:

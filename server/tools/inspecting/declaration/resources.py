@@ -38,7 +38,7 @@ from server.tools.inspecting.declaration.references import (
 )
 from server.tools.inspecting.declaration.relationships import Methods, reverse, through, to_one
 from server.tools.inspecting.hints import Hints
-from server.tools.inspecting.inspected import Field, Inspected, Inspection, NotServed
+from server.tools.inspecting.inspected import Inspected, InspectedField, Inspection, NotServed
 
 
 class _Known(msgspec.Struct, frozen=True, eq=False):
@@ -176,7 +176,7 @@ def _known(names: Mapping[int, str], served: Mapping[int, Served], links: list[E
 
 def _all_inspected(known: _Known, names: Mapping[int, Names]) -> list[Inspected]:
     """Declare all resources. Attributes get their names first, then the to-ones, then the other sides."""
-    fields: defaultdict[int, list[Field]] = defaultdict(list)
+    fields: defaultdict[int, list[InspectedField]] = defaultdict(list)
     for oid, route in known.served.items():
         fields[oid] += _attributes(route, known, names[oid])
     to_one_names: dict[InspectedReference, tuple[str, str]] = {}
@@ -184,14 +184,14 @@ def _all_inspected(known: _Known, names: Mapping[int, Names]) -> list[Inspected]
         for reference in known.references[oid]:
             made = to_one(reference, route, names[oid], known.methods)
             to_one_names[reference] = made.name, names[oid].unhinted.get(made.name, made.name)
-            fields[oid].append(Field(made))
+            fields[oid].append(InspectedField(made))
     for oid in known.served:
-        others = [Field(made) for made in _other_sides(oid, known, names[oid], to_one_names)]
+        others = [InspectedField(made) for made in _other_sides(oid, known, names[oid], to_one_names)]
         fields[oid] += sorted(others, key=lambda field: field.declaration.name)
     return [_inspected(route, tuple(fields[oid]), known) for oid, route in known.served.items()]
 
 
-def _attributes(served: Served, known: _Known, names: Names) -> list[Field]:
+def _attributes(served: Served, known: _Known, names: Names) -> list[InspectedField]:
     table = served.table
     written = [key for key in known.references[table.oid] if not key.is_part_of_id(served.identity)]
     keys = {column for reference in written for column in reference.columns}
@@ -229,7 +229,7 @@ def _other_sides(
     return made
 
 
-def _inspected(served: Served, fields: tuple[Field, ...], known: _Known) -> Inspected:
+def _inspected(served: Served, fields: tuple[InspectedField, ...], known: _Known) -> Inspected:
     table = served.table
     methods, notes = _methods(served)
     arguments: dict[str, Any] = {}
