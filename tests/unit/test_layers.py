@@ -332,6 +332,27 @@ def test_no_folder_is_called_utils_common_or_core() -> None:
     assert not [path for path in all_modules() if any(odd.fullmatch(part) for part in path.relative_to(ROOT).parts)]
 
 
+def test_no_two_public_classes_have_one_name() -> None:
+    defined: dict[str, list[str]] = {}
+    for path in all_modules():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                defined.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
+    assert not {name: paths for name, paths in defined.items() if len(paths) > 1}
+
+
+def test_variables_say_what_they_are() -> None:
+    """`found` says nothing, and `one` only beside `other`."""
+    empty = []
+    for path in all_modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                names = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+                if "found" in names or ("one" in names and "other" not in names):
+                    empty.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not empty
+
+
 def test_one_function_makes_the_rows_of_a_request() -> None:
     """So there is one place to hide rows."""
     makers = {

@@ -133,13 +133,13 @@ def _wanted_path(table: InspectedTable, type_name: str, hints: Hints) -> str:
 def _free_type(table: InspectedTable, base: str, count: Counter[str], taken: set[str]) -> str:
     """Return the type of a table. Tables of equal names in several schemas get the names of these schemas, except the
     one in `public`."""
-    one, schema = singular(base), snake_case(table.schema) or "schema"
-    candidates = [one] if table.is_default or count[one] == 1 else [f"{schema}_{one}"]
-    candidates += [base, f"{schema}_{one}", f"{schema}_{base}"]
+    single, schema = singular(base), snake_case(table.schema) or "schema"
+    candidates = [single] if table.is_default or count[single] == 1 else [f"{schema}_{single}"]
+    candidates += [base, f"{schema}_{single}", f"{schema}_{base}"]
     free = next((name for name in candidates if name not in taken), "")
     number = 2
     while not free:
-        free = f"{one}_{number}" if f"{one}_{number}" not in taken else ""
+        free = f"{single}_{number}" if f"{single}_{number}" not in taken else ""
         number += 1
     return free
 
