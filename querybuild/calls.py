@@ -105,7 +105,7 @@ def _of_text(argument: Attribute, text: str, depth: int) -> Any:
             raise ValueFault(f"JSON ({error})") from error
     if "\0" in text:
         raise ValueFault("a text without U+0000, which PostgreSQL cannot store")
-    native = argument.type.from_text(text)
+    native = argument.type.json.from_text(text)
     for check in checks_of(argument):
         check(argument, text if argument.type.element is None else native, native)
     return native

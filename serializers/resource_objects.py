@@ -180,9 +180,9 @@ def values_of(node: Node) -> Callable[[Sequence[Row]], Iterator[list[Any]]]:
 def _values_of(node: Node) -> Callable[[Sequence[Row]], Iterator[list[Any]]] | None:
     """Return a function that yields the shown attribute values of rows, or None if the rows already have them."""
     shown = [
-        (index, attribute.type.shown)
+        (index, attribute.type.json.shown)
         for index, attribute in enumerate(node.attributes)
-        if attribute.type.shown is not None
+        if attribute.type.json.shown is not None
     ]
     in_order = _in_shown_order(node) if node.computed else _in_row_order
     if not shown and in_order is _in_row_order:

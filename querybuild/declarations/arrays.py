@@ -10,11 +10,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
 from pypika.terms import Term
 
 from querybuild.declarations import json_texts, values
 from querybuild.declarations.terms import Template, escaped_braces, unnested
-from querybuild.declarations.types import ColumnType
+from querybuild.declarations.types import ColumnType, JsonForm, SqlForm
 from querybuild.declarations.values import JsonSchema, ValueFault, nullable
 
 MAX_DIMENSIONS = 6
@@ -28,30 +29,32 @@ def array(element: ColumnType, *, dimensions: int | None = None) -> ColumnType:
     _check_arguments(element, dimensions)
     if element.fields:
         dimensions = 1
-    shown, depth = element.shown, dimensions or 1
+    json, sql, comparison, depth = element.json, element.sql, element.comparison, dimensions or 1
     from_json, from_text = _readers(element, depth)
+    is_equal = comparison.has_equality or element.name == "jsonb"
     return ColumnType(
         name=element.name + "[]" * depth,
         # PostgreSQL only compares arrays of the same element type. Arrays of texts are cast if their types differ.
         family=f"{element.family if element.is_text else element.name}[]",
         sql_names=tuple(f"_{name}" for name in element.sql_names),
-        from_json=from_json,
-        from_text=from_text,
-        select=element.select_array or (None if element.select is None else unnested(element.select, dimensions or 2)),
-        shown=None if shown is None else each_element(shown),
-        bound=element.bound_array
-        or (None if element.bound is None else _text_array_as(element.sql_type or element.name.upper())),
-        has_equality=element.has_equality or element.name == "jsonb",
-        has_order=element.has_order,
-        is_compared_as_text=element.is_compared_as_text,
+        json=JsonForm(
+            from_json=from_json,
+            from_text=from_text,
+            shown=None if json.shown is None else each_element(json.shown),
+            schema=_list_of(json.schema, depth),
+            written_schema=None if json.written_schema is None else _list_of(json.written_schema, depth),
+            example=json.example,
+        ),
+        sql=SqlForm(
+            select=sql.select_array or (None if sql.select is None else unnested(sql.select, dimensions or 2)),
+            bound=sql.bound_array
+            or (None if sql.bound is None else _text_array_as(element.sql_type or element.name.upper())),
+            as_text=sql.as_text,
+        ),
+        comparison=replace(comparison, is_ordered=False, has_equality=is_equal),
         is_read_only=element.is_read_only,
         is_checked_by_database=element.is_checked_by_database,
-        is_of_extension=element.is_of_extension,
-        example=element.example,
-        as_text=element.as_text,
         element=element,
-        schema=_list_of(element.schema, depth),
-        written_schema=None if element.written_schema is None else _list_of(element.written_schema, depth),
     )
 
 
@@ -86,7 +89,7 @@ def _readers(element: ColumnType, dimensions: int) -> tuple[Callable[[Any], list
 
     def read_text(text: str) -> list[Any]:
         items = _shown_list(text)
-        return read(items) if items is not None else check([element.from_text(item) for item in split_list(text)])
+        return read(items) if items is not None else check([element.json.from_text(item) for item in split_list(text)])
 
     return read, read_text
 
@@ -107,7 +110,7 @@ def _read(element: ColumnType, value: Any) -> list[Any]:
 
 
 def _read_each(element: ColumnType, items: list[Any]) -> list[Any]:
-    return [None if item is None else element.from_json(item) for item in items]
+    return [None if item is None else element.json.from_json(item) for item in items]
 
 
 def _read_items(element: ColumnType, items: list[Any], depth: int) -> list[Any]:

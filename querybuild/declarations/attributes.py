@@ -85,7 +85,7 @@ def read_attribute(attribute: Attribute, value: Any, checks: Sequence[Check] | N
         if not attribute.nullable:
             raise ValueFault("a value, since it cannot be null")
         return None
-    native = attribute.type.from_json(value)
+    native = attribute.type.json.from_json(value)
     for check in checks_of(attribute) if checks is None else checks:
         check(attribute, value, native)
     return native
@@ -113,11 +113,11 @@ def read_column(attribute: Attribute, values: Sequence[Any], checks: Sequence[Ch
 
 
 def _natives(column_type: ColumnType, values: Sequence[Any]) -> Sequence[Any]:
-    read, element = column_type.from_json, column_type.element
+    read, element = column_type.json.from_json, column_type.element
     kinds = set(map(type, values))
     if kinds == {str}:
         return values if read is str_of else read_once(read, values)
-    is_text_array = element is not None and element.from_json is str_of and kinds == {list}
+    is_text_array = element is not None and element.json.from_json is str_of and kinds == {list}
     if is_text_array and set(map(type, chain.from_iterable(values))) <= {str}:
         return values
     return [read(value) for value in values]

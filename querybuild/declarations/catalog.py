@@ -64,22 +64,18 @@ def id_attribute(resource: Resource, key: Key, nullable: bool) -> Attribute:
     def read(value: Any) -> Any:
         return id_type.read(value) if isinstance(value, str) else id_value(value, declared)
 
-    column_type = msgspec.structs.replace(declared, from_json=read, from_text=id_type.read)
+    column_type = declared.with_json(from_json=read, from_text=id_type.read)
     if id_type.id_text is not None:
-        column_type = msgspec.structs.replace(
-            column_type,
-            bound=partial(bound_id, declared),
-            bound_array=partial(bound_id, declared, array="[]"),
-            sql_type=declared.cast_name,
-        )
+        bound, bound_array = partial(bound_id, declared), partial(bound_id, declared, array="[]")
+        column_type = column_type.with_sql(bound=bound, bound_array=bound_array)
+        column_type = msgspec.structs.replace(column_type, sql_type=declared.cast_name)
     if key.referenced is not None and key.referenced.id.is_text:
         # The text of the id is looked up, so nothing is converted to the type of its column.
-        column_type = msgspec.structs.replace(column_type, bound=None, sql_type="", is_ordered=False)
+        comparison = msgspec.structs.replace(column_type.comparison, is_ordered=False)
+        column_type = msgspec.structs.replace(column_type.with_sql(bound=None), sql_type="", comparison=comparison)
     if key.is_mixed and not key.is_composite:
         sql_name = column_type.sql_names[0]
-        column_type = msgspec.structs.replace(
-            column_type, bound=cast_as(sql_name), bound_array=cast_as(f"{sql_name}[]")
-        )
+        column_type = column_type.with_sql(bound=cast_as(sql_name), bound_array=cast_as(f"{sql_name}[]"))
     if key.is_composite or key.referenced is not None:
         return KeyAttribute("id", column_type, nullable=nullable, key=key)
     return Attribute("id", column_type, column=key.columns[0], nullable=nullable)

@@ -17,7 +17,7 @@ from pypika.terms import Term
 
 from querybuild.declarations.id_types import IdType
 from querybuild.declarations.terms import Template, escaped_braces
-from querybuild.declarations.types import ColumnType
+from querybuild.declarations.types import ColumnType, JsonForm
 from querybuild.declarations.values import ValueFault
 
 _PARTS = re.compile(r"(?:^|,)((?:[^\\,]|\\[\\,])*)", re.DOTALL)
@@ -114,11 +114,9 @@ def composite_type(types: tuple[ColumnType, ...]) -> ColumnType:
         name=",".join([column_type.name for column_type in types]),
         family=",".join([column_type.family for column_type in types]),
         sql_names=(),
-        from_json=read,
-        from_text=read,
+        json=JsonForm(from_json=read, from_text=read, schema={"type": "string", "pattern": f"^{exact}$"}),
         id_type=IdType(read, {"type": "string", "pattern": f"^{part}(,{part}){{{len(types) - 1}}}$"}),
         parts=types,
-        schema={"type": "string", "pattern": f"^{exact}$"},
     )
 
 
@@ -139,7 +137,7 @@ def _reader(types: tuple[ColumnType, ...]) -> Any:
 
 def id_value(value: Any, column_type: ColumnType) -> Any:
     """Return the value of an id, from the JSON number that a filter may have instead of its text."""
-    native, id_type = column_type.from_json(value), column_type.id_type
+    native, id_type = column_type.json.from_json(value), column_type.id_type
     if id_type.id_text is None or not isinstance(native, Decimal):
         return native
     return id_type.read(id_type.text_of(native))

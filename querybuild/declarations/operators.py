@@ -89,7 +89,7 @@ class OperatorRow(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 def _is_plain(attribute: Attribute) -> bool:
     """Return whether the type has equality, in SQL and in the contract."""
-    return attribute.type.has_equality
+    return attribute.type.comparison.has_equality
 
 
 def _is_inside_json(attribute: Attribute) -> bool:
@@ -109,7 +109,7 @@ def _has_one_value(attribute: Attribute) -> bool:
 
 
 def _is_not_plain(attribute: Attribute) -> bool:
-    return not attribute.type.has_equality
+    return not attribute.type.comparison.has_equality
 
 
 def _is_scalar(attribute: Attribute) -> bool:
@@ -125,7 +125,7 @@ def _is_in(types: Container[ColumnType]) -> Applies:
 
 
 def _is_ordered(attribute: Attribute) -> bool:
-    return attribute.type.is_ordered
+    return attribute.type.comparison.is_ordered
 
 
 def _is_text(attribute: Attribute) -> bool:

@@ -34,32 +34,71 @@ from querybuild.declarations.terms import Template, as_text, as_texts, cast_from
 from querybuild.declarations.values import JsonSchema, ValueFault
 
 
+class JsonForm(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """How the values of a type are sent and shown.
+
+    from_json, from_text: convert a value of a request to the bound value. They raise ValueFault.
+    shown: converts a selected value to the value that msgspec encodes.
+    schema: the JSON Schema of the values that it shows. written_schema: that of the values that it accepts, if they
+        are not the same.
+    example: a text of which only PostgreSQL knows whether it is a value, for messages.
+    """
+
+    from_json: Callable[[Any], Any]
+    from_text: Callable[[str], Any]
+    shown: Callable[[Any], Any] | None = None
+    schema: JsonSchema = {}
+    written_schema: JsonSchema | None = None
+    example: str = ""
+
+
+class SqlForm(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """The terms for the columns and parameters of a type.
+
+    select: the term that is selected, if it is not the plain column.
+    select_array: the same for an array, if there is a cheaper way than `select` for each element.
+    compared: the term that filters and sorts compare, if PostgreSQL has no operators for the column itself.
+    sorted_as: the term that sorts compare, if PostgreSQL sorts some values in another order.
+    bound: the term of the parameter, if it needs a cast. bound_array: that of an array, if it is not a cast.
+    as_text: whether the column must be cast for text operators and for comparison with columns of other types.
+    """
+
+    select: Callable[[Term], Term] | None = None
+    select_array: Callable[[Term], Term] | None = None
+    compared: Callable[[Term], Term] | None = None
+    sorted_as: Callable[[Term], Term] | None = None
+    bound: Callable[[Term], Term] | None = None
+    bound_array: Callable[[Term], Term] | None = None
+    as_text: bool = False
+
+
+class Comparison(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """How the values of a type are compared with each other.
+
+    is_ordered: whether it has the operators for less and greater.
+    has_equality, has_order: whether filters can test for equality, and whether a sort can use it.
+    is_compared_as_text: whether two values are equal if their texts are, because PostgreSQL's `=` means something else.
+    is_of_extension: whether its operators are found by the search path.
+    """
+
+    is_ordered: bool = False
+    has_equality: bool = True
+    has_order: bool = True
+    is_compared_as_text: bool = False
+    is_of_extension: bool = False
+
+
 class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """A column type.
 
     name: as declared, and as shown in messages.
     family: types of one family can be compared with each other.
     sql_names: the names in pg_type that a column of this type may have.
-    from_json, from_text: convert a value of a request to the bound value. They raise ValueFault.
-    select: the term that is selected, if it is not the plain column.
-    select_array: the same for an array, if there is a cheaper way than `select` for each element.
-    shown: converts a selected value to the value that msgspec encodes.
-    compared: the term that filters and sorts compare, if PostgreSQL has no operators for the column itself.
-    sorted_as: the term that sorts compare, if PostgreSQL sorts some values in another order.
-    bound: the term of the parameter, if it needs a cast. bound_array: that of an array, if it is not a cast.
-    as_text: whether the column must be cast for text operators and for comparison with columns of other types.
     sql_type: the name of the PostgreSQL type in a cast, if only the live tables determine it.
+    is_checked_by_database: whether only PostgreSQL knows which texts are values.
     choices: the values of an enum.
     element: the type of the elements of an array.
     fields: the names and types of the fields of a composite type.
-    is_ordered: whether it has the operators for less and greater.
-    has_equality, has_order: whether filters can test for equality, and whether a sort can use it.
-    is_compared_as_text: whether two values are equal if their texts are, because PostgreSQL's `=` means something else.
-    is_checked_by_database: whether only PostgreSQL knows which texts are values.
-    example: one of these texts, for messages.
-    is_of_extension: whether its operators are found by the search path.
-    schema: the JSON Schema of the values that it shows. written_schema: that of the values that it accepts, if they
-        are not the same.
     id_type: how its values are ids.
     parts: the types of the parts of an id with several columns.
     """
@@ -67,31 +106,16 @@ class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     name: str
     family: str
     sql_names: tuple[str, ...]
-    from_json: Callable[[Any], Any]
-    from_text: Callable[[str], Any]
-    is_ordered: bool = False
-    has_equality: bool = True
-    has_order: bool = True
-    is_compared_as_text: bool = False
+    json: JsonForm
+    sql: SqlForm = SqlForm()
+    comparison: Comparison = Comparison()
+    sql_type: str = ""
     is_text: bool = False
     is_read_only: bool = False
     is_checked_by_database: bool = False
-    is_of_extension: bool = False
-    example: str = ""
-    select: Callable[[Term], Term] | None = None
-    select_array: Callable[[Term], Term] | None = None
-    shown: Callable[[Any], Any] | None = None
-    compared: Callable[[Term], Term] | None = None
-    sorted_as: Callable[[Term], Term] | None = None
-    bound: Callable[[Term], Term] | None = None
-    bound_array: Callable[[Term], Term] | None = None
-    as_text: bool = False
-    sql_type: str = ""
     choices: tuple[str, ...] = ()
     element: ColumnType | None = None
     fields: tuple[tuple[str, ColumnType], ...] = ()
-    schema: JsonSchema = {}
-    written_schema: JsonSchema | None = None
     id_type: IdType = NO_IDS
     parts: tuple[ColumnType, ...] = ()
 
@@ -100,9 +124,17 @@ class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         """The name of the PostgreSQL type in a cast."""
         return self.sql_type or self.sql_names[0]
 
+    def with_sql(self, **terms: Any) -> ColumnType:
+        """Return the type with other terms."""
+        return msgspec.structs.replace(self, sql=msgspec.structs.replace(self.sql, **terms))
+
+    def with_json(self, **forms: Any) -> ColumnType:
+        """Return the type with other conversions or schemas."""
+        return msgspec.structs.replace(self, json=msgspec.structs.replace(self.json, **forms))
+
     def bind(self, parameter: Term) -> Term:
         """Return the term of a parameter, with the cast that it needs."""
-        return parameter if self.bound is None else self.bound(parameter)
+        return parameter if self.sql.bound is None else self.sql.bound(parameter)
 
     def __repr__(self) -> str:
         return self.name
@@ -187,10 +219,10 @@ def _integer(name: str, bits: int) -> ColumnType:
         name=name,
         family="number",
         sql_names=(f"int{bits // 8}",),
-        from_json=reader,
-        from_text=reader.text,
-        is_ordered=True,
-        schema=schema if bits == 16 else schema | {"format": f"int{bits}"},
+        json=JsonForm(
+            from_json=reader, from_text=reader.text, schema=schema if bits == 16 else schema | {"format": f"int{bits}"}
+        ),
+        comparison=Comparison(is_ordered=True),
         id_type=integer_ids(reader),
     )
 
@@ -201,10 +233,10 @@ def _float(name: str, sql_name: str, largest: float) -> ColumnType:
         name=name,
         family="number",
         sql_names=(sql_name,),
-        from_json=reader,
-        from_text=reader.text,
-        is_ordered=True,
-        schema={"type": "number", "minimum": -largest, "maximum": largest},
+        json=JsonForm(
+            from_json=reader, from_text=reader.text, schema={"type": "number", "minimum": -largest, "maximum": largest}
+        ),
+        comparison=Comparison(is_ordered=True),
     )
 
 
@@ -213,15 +245,15 @@ def _string(name: str, sql_names: tuple[str, ...], id_type: IdType, *, cast: boo
         name=name,
         family="text",
         sql_names=sql_names,
-        from_json=values.str_of,
-        from_text=values.str_of,
-        is_ordered=True,
+        json=JsonForm(
+            from_json=values.str_of,
+            from_text=values.str_of,
+            schema={"type": "string"},
+            written_schema={"type": "string", "pattern": values.WITHOUT_NUL},
+        ),
+        comparison=Comparison(is_ordered=True),
         is_text=True,
-        as_text=cast,
-        select=as_text if cast else None,
-        select_array=as_texts if cast else None,
-        schema={"type": "string"},
-        written_schema={"type": "string", "pattern": values.WITHOUT_NUL},
+        sql=SqlForm(as_text=cast, select=as_text if cast else None, select_array=as_texts if cast else None),
         id_type=id_type,
     )
 
@@ -245,15 +277,9 @@ def _from_string(
         name=name,
         family=family,
         sql_names=(name,),
-        from_json=reader,
-        from_text=reader,
-        is_ordered=is_ordered,
-        has_equality=has_equality,
-        select=select,
-        select_array=select_array,
-        shown=shown,
-        bound=bound,
-        schema={"type": "string"} | schema,
+        json=JsonForm(from_json=reader, from_text=reader, shown=shown, schema={"type": "string"} | schema),
+        comparison=Comparison(is_ordered=is_ordered, has_equality=has_equality),
+        sql=SqlForm(select=select, select_array=select_array, bound=bound),
         id_type=id_type,
     )
 
@@ -263,11 +289,8 @@ def _json(name: str) -> ColumnType:
         name=name,
         family=name,
         sql_names=(name,),
-        from_json=values.json_of,
-        from_text=values.json_of_text,
-        has_equality=False,
-        has_order=False,
-        shown=raw_json,
+        json=JsonForm(from_json=values.json_of, from_text=values.json_of_text, shown=raw_json),
+        comparison=Comparison(has_equality=False, has_order=False),
     )
 
 
@@ -283,14 +306,15 @@ def _numeric(
         name=name,
         family="number",
         sql_names=("numeric",),
-        from_json=read,
-        from_text=read,
-        is_ordered=True,
-        select=as_text,
-        select_array=as_texts,
-        shown=shown,
-        schema=schema,
-        written_schema={"type": ["string", "number"], "pattern": pattern},
+        json=JsonForm(
+            from_json=read,
+            from_text=read,
+            shown=shown,
+            schema=schema,
+            written_schema={"type": ["string", "number"], "pattern": pattern},
+        ),
+        comparison=Comparison(is_ordered=True),
+        sql=SqlForm(select=as_text, select_array=as_texts),
         id_type=id_type,
     )
 
@@ -303,9 +327,7 @@ BOOL = ColumnType(
     name="bool",
     family="bool",
     sql_names=("bool",),
-    from_json=values.bool_of,
-    from_text=values.bool_of_text,
-    schema={"type": "boolean"},
+    json=JsonForm(from_json=values.bool_of, from_text=values.bool_of_text, schema={"type": "boolean"}),
 )
 SMALLINT = _integer("smallint", 16)
 INT = _integer("int", 32)
@@ -326,8 +348,7 @@ NUMERIC_NUMBER = _numeric(
 FLOAT = _float("float", "float8", 1.7976931348623157e308)
 REAL = msgspec.structs.replace(
     _float("real", "float4", 3.4028235e38),  # the largest, as PostgreSQL shows it
-    select=_single,
-    select_array=_singles,
+    sql=SqlForm(select=_single, select_array=_singles),
 )
 TEXT = _string("text", ("text", "varchar", "citext", "name"), TEXT_IDS, cast=False)
 CHAR = _string("char", ("bpchar",), CHAR_IDS, cast=True)
@@ -400,13 +421,10 @@ OPAQUE = ColumnType(
     name="read-only text",
     family="opaque",
     sql_names=(),
-    from_json=values.str_of,
-    from_text=values.str_of,
+    json=JsonForm(from_json=values.str_of, from_text=values.str_of, schema={"type": "string"}),
     is_read_only=True,
-    has_order=False,
-    select=as_text,
-    compared=as_text,
-    schema={"type": "string"},
+    comparison=Comparison(has_order=False),
+    sql=SqlForm(select=as_text, compared=as_text),
 )
 """Any other database type. It is shown and compared as PostgreSQL's text, and cannot be sorted."""
 
@@ -419,11 +437,9 @@ def opaque(sql_type: str) -> ColumnType:
     return msgspec.structs.replace(
         OPAQUE,
         sql_type=sql_type,
-        has_order=True,
-        compared=None,
+        comparison=Comparison(),
         # Another column may have another type, so their texts are compared.
-        as_text=True,
-        bound=cast_from_text(sql_type),
+        sql=SqlForm(select=as_text, as_text=True, bound=cast_from_text(sql_type)),
         is_checked_by_database=True,
     )
 
@@ -444,13 +460,11 @@ def enum(*choices: str) -> ColumnType:
         name="enum",
         family="text",
         sql_names=("text", "varchar", "enum"),
-        from_json=read,
-        from_text=read,
-        is_ordered=True,
+        json=JsonForm(from_json=read, from_text=read, schema=schema),
+        comparison=Comparison(is_ordered=True),
         is_text=True,
-        as_text=True,
+        sql=SqlForm(as_text=True),
         choices=choices,
-        schema=schema,
         id_type=enum_ids(read, schema),
     )
 

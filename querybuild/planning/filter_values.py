@@ -44,7 +44,7 @@ def _each(read: Callable[[Any], Any], items: list[Any]) -> list[Any]:
 def _item_reader(row: OperatorRow, attribute: Attribute, *, is_text: bool) -> Callable[[Any], Any]:
     """Return the function that converts one item of the val."""
     column_type = row.value_type_of(attribute)
-    read = str_of if row.is_text else column_type.from_text if is_text else column_type.from_json
+    read = str_of if row.is_text else column_type.json.from_text if is_text else column_type.json.from_json
     prepare = row.prepare
     return read if prepare is None else lambda value: prepare(read(value))
 

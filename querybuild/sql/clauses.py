@@ -78,7 +78,7 @@ def columns(node: Node, alias: str, binds: Binds) -> Iterator[Term]:
     yield shown_key(of, node.resource.id.key)
     for attribute in node.read:
         term = column_term(alias, attribute)
-        yield term if attribute.type.select is None else attribute.type.select(term)
+        yield term if attribute.type.sql.select is None else attribute.type.sql.select(term)
     for key, target in node.keys_and_targets:
         yield shown_key(of, key) if target is None else of_visible(alias, shown_key(of, key), target, binds)
 
@@ -215,20 +215,20 @@ def criterion(condition: Condition, binds: Binds) -> Criterion:
 
 def operand(column: ColumnRef, binds: Binds) -> Term:
     """Return a column for a comparison. One of a type without operators is cast to a type that has them."""
-    term, compared = column_value(column, binds), column.attribute.type.compared
+    term, compared = column_value(column, binds), column.attribute.type.sql.compared
     return term if compared is None else compared(term)
 
 
 def sorted_operand(column: ColumnRef, binds: Binds) -> Term:
     """Return a column for ORDER BY. It needs no cast, which would prevent that an index gives the order."""
-    term, sorted_as = column_value(column, binds), column.attribute.type.sorted_as
+    term, sorted_as = column_value(column, binds), column.attribute.type.sql.sorted_as
     return term if sorted_as is None else sorted_as(term)
 
 
 def placed_operand(column: ColumnRef, binds: Binds) -> Term:
     """Return a sort key for a comparison with the value of a cursor."""
     term, kind = column_value(column, binds), column.attribute.type
-    made = kind.sorted_as or kind.compared
+    made = kind.sql.sorted_as or kind.sql.compared
     return term if made is None else made(term)
 
 
@@ -301,9 +301,9 @@ def _test(test: Test, binds: Binds) -> Criterion:
         return row.on_null(as_text(left) if attribute.type.fields else left)
     if test.right is not None:
         assert row.on_field is not None
-        is_text = attribute.type.is_compared_as_text or attribute.type.as_text
+        is_text = attribute.type.comparison.is_compared_as_text or attribute.type.sql.as_text
         right = operand(test.right, binds)
-        if row.is_text or is_text or test.right.attribute.type.as_text:
+        if row.is_text or is_text or test.right.attribute.type.sql.as_text:
             left, right = _as_text(test.left, binds), _as_text(test.right, binds)
         if attribute.type.element is not None and row.arity == "one":
             left, right = [compared_array(attribute.type, term) for term in (left, right)]
@@ -313,7 +313,7 @@ def _test(test: Test, binds: Binds) -> Criterion:
     parameters: list[Term] = [binds(slot) for slot in test.slots]
     if not row.is_text:
         parameters = [column_type.bind(parameter) for parameter in parameters]
-    if attribute.type.is_compared_as_text and row.value_type is None:
+    if attribute.type.comparison.is_compared_as_text and row.value_type is None:
         left = as_texts(left) if attribute.type.element is not None else as_text(left)
         parameters = [as_texts(term) if column_type.element is not None else as_text(term) for term in parameters]
     if value_type.element is not None and row.arity == "one":
@@ -329,7 +329,7 @@ def _is_split(test: Test, attribute: KeyAttribute) -> bool:
 def _as_text(column: ColumnRef, binds: Binds) -> Term:
     term = operand(column, binds)
     column_type = column.attribute.type
-    if not (column_type.as_text or column_type.is_compared_as_text):
+    if not (column_type.sql.as_text or column_type.comparison.is_compared_as_text):
         return term
     return as_texts(term) if column_type.element is not None else as_text(term)
 

@@ -48,7 +48,7 @@ def inner_values(plan: ReadPlan, value_of: Callable[[Slot], Any]) -> Iterator[In
                     sql = sql_of(_expression(left, value_of))
                     yield InnerValue(resources[left.alias], left.attribute.name, sql)
                 case OrderKey(column=column, is_descending=descends) if _is_inside(column):
-                    term, sorted_as = _expression(column, value_of), column.attribute.type.sorted_as
+                    term, sorted_as = _expression(column, value_of), column.attribute.type.sql.sorted_as
                     sql = sql_of(term if sorted_as is None else sorted_as(term))
                     yield InnerValue(resources[column.alias], column.attribute.name, sql, True, descends)
 

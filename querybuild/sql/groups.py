@@ -104,8 +104,8 @@ def _number(column: GroupColumn, binds: Binds) -> Term:
         case "min" | "max":
             return _extreme(column.function, column_type)(term)
         case _:
-            if column_type.name == REAL.name and column_type.select is not None:
-                term = column_type.select(term)
+            if column_type.name == REAL.name and column_type.sql.select is not None:
+                term = column_type.sql.select(term)
             # The sum of bigint, and every mean, is numeric. The zeros at the end of a mean say nothing.
             is_mean = column.function == "avg" and column_type.family == "number" and not _is_float(column_type)
             term_of_group = Template(f"{column.function}({{}})", term)

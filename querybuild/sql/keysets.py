@@ -103,6 +103,6 @@ def _bound(key: OrderKey, parameter: Term) -> Term:
     if column_type.family == "text":
         return parameter
     is_text_of_id = column_type.id_type.to_column is not None
-    if column_type.sql_type and column_type.bound is not None and not is_text_of_id:
-        return column_type.bound(parameter)
+    if column_type.sql_type and column_type.sql.bound is not None and not is_text_of_id:
+        return column_type.sql.bound(parameter)
     return cast_from_text(column_type.cast_name)(parameter)

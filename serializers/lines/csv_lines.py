@@ -91,7 +91,7 @@ def _head_field(name: str) -> str:
 
 def _conversion(attribute: Attribute) -> _Convert | None:
     """Return how the values of an attribute become fields, None if they are already."""
-    shown, column_type = attribute.type.shown, attribute.type
+    shown, column_type = attribute.type.json.shown, attribute.type
     if is_structure(column_type) or column_type.family == "bytea" or attribute.compute is not None:
         if shown is None:
             return lambda values, _: as_texts(values)

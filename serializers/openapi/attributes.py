@@ -50,7 +50,7 @@ _EXAMPLES_OF_TYPES: dict[str, Any] = {
 
 def shown_schema(attribute: Attribute, api: Api, resource: Resource) -> JsonSchema:
     """Return the schema of an attribute in an answer."""
-    schema = attribute.type.schema
+    schema = attribute.type.json.schema
     if attribute.shape is not None:
         schema = _shape_schema(attribute.shape)
     elif schema.get("type") == "integer":
@@ -77,7 +77,7 @@ def written_schema(attribute: Attribute, limit: Limit | None = None) -> JsonSche
 
 def value_schema(column_type: ColumnType) -> JsonSchema:
     """Return the schema of the values that a type accepts."""
-    schema = column_type.schema if column_type.written_schema is None else column_type.written_schema
+    schema = column_type.json.schema if column_type.json.written_schema is None else column_type.json.written_schema
     return schema or ref(JSON_VALUE)
 
 
@@ -156,7 +156,7 @@ def _number(bound: Any) -> Any:
 
 def _described(schema: JsonSchema, attribute: Attribute) -> JsonSchema:
     lines = [attribute.description] if attribute.description else []
-    if attribute.type.schema.get("format", "").startswith("date"):
+    if attribute.type.json.schema.get("format", "").startswith("date"):
         low, high = attribute.minimum, attribute.maximum
         lines += [f"Not before {low}."] * (low is not None) + [f"Not after {high}."] * (high is not None)
     return schema | {"description": " ".join(lines)} if lines else schema

@@ -240,7 +240,7 @@ def _written(resource: Resource, api: Api, *, on_create: bool, without: str = ""
     if not on_create:
         members["id"] = sent_id(resource)
     elif resource.client_ids:
-        bounds = {name: value for name, value in resource.id.type.schema.items() if name in ("minimum", "maximum")}
+        bounds = {name: value for name, value in resource.id.type.json.schema.items() if name in ("minimum", "maximum")}
         chosen = sent_id(resource) | bounds
         members["id"] = nullable(chosen) | {"description": "Without it the server chooses one."}
     members["attributes"] = _sent_attributes(resource, api, required, on_create=on_create)

@@ -194,7 +194,7 @@ def _sort_keys(resource: Resource) -> Iterator[str]:
         if relationship.is_to_many and relationship.filterable:
             yield f"count({relationship.name})"
     for attribute in resource.attributes:
-        if attribute.is_sortable and attribute.type.has_order:
+        if attribute.is_sortable and attribute.type.comparison.has_order:
             yield attribute.name
 
 

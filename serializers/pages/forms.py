@@ -146,8 +146,8 @@ def _constraint(attribute: Attribute) -> str:
         parts.append(f"{' and '.join(filter(None, (low, high))).capitalize()}.")
     if attribute.type.name in ("timestamp", "timestamptz"):
         parts.append("As 2026-01-31T12:30:00Z.")
-    elif attribute.type.example:
-        parts.append(f"As {attribute.type.example}.")
+    elif attribute.type.json.example:
+        parts.append(f"As {attribute.type.json.example}.")
     return " ".join(parts)
 
 

@@ -40,7 +40,7 @@ def is_number(attribute: Attribute) -> bool:
 
 def shown_value(attribute: Attribute) -> Callable[[Any], Any]:
     """Return the function that converts a value of a row to the one that is shown."""
-    show = attribute.type.shown
+    show = attribute.type.json.shown
     return (lambda value: value) if show is None else show
 
 

@@ -252,7 +252,7 @@ def _related_cell(branch: Branch, links: list[RowLink]) -> str:
 def _sort_of(attribute: Attribute) -> str:
     element = attribute.type.element
     has_cursor = element is None or element.name != "enum"
-    return attribute.name if attribute.is_sortable and attribute.type.has_order and has_cursor else ""
+    return attribute.name if attribute.is_sortable and attribute.type.comparison.has_order and has_cursor else ""
 
 
 def group_table(plan: ReadPlan, rows: Sequence[Row]) -> tuple[list[tuple[str, bool]], Markup]:

@@ -73,7 +73,9 @@ def _parameter(argument: Attribute) -> JsonSchema:
     if element is None:
         return parameter | {"schema": schema}
     # A list in a URL has no null: it would be a text.
-    values = schema | {"items": element.schema if element.written_schema is None else element.written_schema}
+    values = schema | {
+        "items": element.json.schema if element.json.written_schema is None else element.json.written_schema
+    }
     return parameter | {"style": "form", "explode": False, "schema": values}
 
 

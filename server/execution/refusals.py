@@ -75,8 +75,10 @@ def translate_write_error(error: Exception, write: PlannedWrite, engine: Engine)
         if (suspect := _suspect(error, write)) is not None:
             name, pointer, column_type = suspect
             detail = f"{quoted(name)} has a value that the database does not take: {describe_refusal(error)}."
-            if column_type is not None and column_type.example:
-                detail += f" A value of {column_type.name.rstrip('[]')} is written as in {quoted(column_type.example)}."
+            if column_type is not None and column_type.json.example:
+                detail += (
+                    f" A value of {column_type.name.rstrip('[]')} is written as in {quoted(column_type.json.example)}."
+                )
             return AttributeFault(detail, pointer=pointer)
         return value_refused(error, write.pointer)
     return error

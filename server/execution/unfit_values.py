@@ -138,7 +138,7 @@ def _fits(id_value: Any, key: Key, types: Sequence[ColumnType]) -> bool:
     for part, column_type in zip(id_parts(id_value, key), types, strict=True):
         if (
             column_type.id_type.is_number
-            and not column_type.schema["minimum"] <= int(part) <= column_type.schema["maximum"]
+            and not column_type.json.schema["minimum"] <= int(part) <= column_type.json.schema["maximum"]
         ):
             return False
     return True

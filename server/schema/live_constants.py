@@ -126,7 +126,7 @@ def _compared(attribute: Attribute | None, inside: list[str], op: str, val: Any)
     if row.is_text or not value_type.is_checked_by_database:
         return
     for item in val if row.arity != "one" and isinstance(val, list | tuple) else (val,):
-        bound = value_type.bound
+        bound = value_type.sql.bound
         assert bound is not None
         sql = sql_of(bound(Binds().request(0)))
-        yield _Constant(sql, value_type.from_json(item), f"the value {quoted(str(item))}")
+        yield _Constant(sql, value_type.json.from_json(item), f"the value {quoted(str(item))}")

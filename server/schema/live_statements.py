@@ -162,7 +162,7 @@ async def read_terms(trial: Trial, resources: Iterable[Resource]) -> tuple[TermT
     computed = [(resource, each) for resource in resources for each in resource.attributes if each.sql is not None]
     for resource, attribute in computed:
         # The declared type may put a cast around the term, and the type of the term itself is wanted.
-        bare = msgspec.structs.replace(attribute, type=msgspec.structs.replace(attribute.type, select=None))
+        bare = msgspec.structs.replace(attribute, type=attribute.type.with_sql(select=None))
         try:
             statements[resource, attribute] = _list_of(resource, (bare,))
         except _Refused as error:

@@ -77,12 +77,12 @@ async def _cast_types(
     cast = {key: pair for key, pair in columns.items() if _is_enum_domain(*pair) or _is_other_array(*pair)}
     names = await _type_names(connection, [column.type_oid for _, column in cast.values()])
     composites = {
-        key: msgspec.structs.replace(column_type, compared=cast_as(f"{column_type.element.sql_type}[]"))
+        key: column_type.with_sql(compared=cast_as(f"{column_type.element.sql_type}[]"))
         for key, (column_type, column) in columns.items()
         if column_type.element is not None and column_type.element.fields and column.has_domain_elements
     }
     return composites | {
-        key: msgspec.structs.replace(column_type, compared=cast_as(names[column.type_oid]))
+        key: column_type.with_sql(compared=cast_as(names[column.type_oid]))
         if _is_enum_domain(column_type, column)
         else msgspec.structs.replace(column_type, sql_type=names[column.type_oid])
         for key, (column_type, column) in cast.items()
@@ -94,7 +94,7 @@ def _is_enum_domain(declared: ColumnType, column: LiveColumn) -> bool:
 
 
 def _is_other_array(declared: ColumnType, column: LiveColumn) -> bool:
-    return declared.family == "text[]" and declared.bound is None and column.type != declared.sql_names[0]
+    return declared.family == "text[]" and declared.sql.bound is None and column.type != declared.sql_names[0]
 
 
 def _with_types(resource: Resource, types: Mapping[tuple[str, str], ColumnType]) -> Resource:

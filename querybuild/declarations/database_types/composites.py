@@ -28,6 +28,9 @@ from querybuild.declarations.types import (
     TIMESTAMP,
     TIMESTAMPTZ,
     ColumnType,
+    Comparison,
+    JsonForm,
+    SqlForm,
 )
 from querybuild.declarations.values import EndOfDay, JsonSchema, ValueFault, nullable
 
@@ -48,20 +51,30 @@ def composite(name: str, schema: str | None = None, /, **fields: ColumnType) -> 
         name=name,
         family=name,
         sql_names=(name,),
-        from_json=from_json,
-        from_text=from_text,
-        has_equality=all(field.has_equality and not field.is_compared_as_text for field in fields.values()),
-        has_order=False,
+        json=JsonForm(
+            from_json=from_json,
+            from_text=from_text,
+            shown=_shown(fields),
+            schema=_object(fields, lambda column_type: column_type.json.schema),
+            written_schema=_object(
+                fields, lambda column_type: column_type.json.written_schema or column_type.json.schema
+            ),
+        ),
+        comparison=Comparison(
+            has_equality=all(
+                field.comparison.has_equality and not field.comparison.is_compared_as_text for field in fields.values()
+            ),
+            has_order=False,
+        ),
         is_checked_by_database=True,
-        select=_select(fields),
-        select_array=_select_array(_select(fields)),
-        shown=_shown(fields),
-        bound=_populated(sql_type),
-        bound_array=_populated_array(sql_type),
+        sql=SqlForm(
+            select=_select(fields),
+            select_array=_select_array(_select(fields)),
+            bound=_populated(sql_type),
+            bound_array=_populated_array(sql_type),
+        ),
         sql_type=sql_type,
         fields=tuple(fields.items()),
-        schema=_object(fields, lambda column_type: column_type.schema),
-        written_schema=_object(fields, lambda column_type: column_type.written_schema or column_type.schema),
     )
 
 
@@ -91,7 +104,7 @@ def _readers(name: str, fields: Mapping[str, ColumnType]) -> tuple[Callable[[Any
             if fields[field].is_read_only and sent is not None:
                 raise ValueFault(f"an object without the member {field}, which is read-only")
             try:
-                written[field] = None if sent is None else writers[field](fields[field].from_json(sent))
+                written[field] = None if sent is None else writers[field](fields[field].json.from_json(sent))
             except ValueFault as error:
                 raise ValueFault(f"an object whose member {field} is {error}") from error
         return dump_json(written)
@@ -152,7 +165,7 @@ def _shown_field(column_type: ColumnType) -> Convert:
     """Return the function that converts a field in PostgreSQL's JSON to what is shown."""
     if column_type.element is not None:
         return each_element(_shown_field(column_type.element))
-    loaded, shown = _LOADED.get(column_type), column_type.shown
+    loaded, shown = _LOADED.get(column_type), column_type.json.shown
     if loaded is None:
         return (lambda value: value) if shown is None else shown
     if shown is None:
@@ -181,8 +194,8 @@ def _hex(column: Term) -> Term:
 
 
 def _hex_of_interval(column: Term) -> Term:
-    assert INTERVAL.select is not None
-    return _hex(INTERVAL.select(column))
+    assert INTERVAL.sql.select is not None
+    return _hex(INTERVAL.sql.select(column))
 
 
 _SELECTED: dict[ColumnType, Callable[[Term], Term]] = {
@@ -196,9 +209,9 @@ _SELECTED: dict[ColumnType, Callable[[Term], Term]] = {
 
 def _selected(column_type: ColumnType) -> Callable[[Term], Term] | None:
     if column_type.element is None:
-        return _SELECTED.get(column_type, column_type.select)
+        return _SELECTED.get(column_type, column_type.sql.select)
     each = _SELECTED.get(column_type.element)
-    return column_type.select if each is None else unnested(each)
+    return column_type.sql.select if each is None else unnested(each)
 
 
 def _select(fields: Mapping[str, ColumnType]) -> Callable[[Term], Term]:

@@ -29,6 +29,8 @@ from querybuild.declarations.types import (
     TIMESTAMPTZ,
     UUID,
     ColumnType,
+    JsonForm,
+    SqlForm,
     raw_json,
 )
 from querybuild.declarations.values import ValueFault, json_of
@@ -100,11 +102,10 @@ JSON_VALUE = ColumnType(
     name="a value inside JSON",
     family="a value inside JSON",
     sql_names=("jsonb",),
-    from_json=_scalar,
-    from_text=_scalar_of_text,
-    sorted_as=_sorted,
-    shown=raw_json,
-    schema={"type": ["string", "number", "boolean"]},
+    json=JsonForm(
+        from_json=_scalar, from_text=_scalar_of_text, shown=raw_json, schema={"type": ["string", "number", "boolean"]}
+    ),
+    sql=SqlForm(sorted_as=_sorted),
 )
 """What is inside a jsonb column, at a path that has no declared type. It has the type that each row has there."""
 
@@ -166,7 +167,7 @@ def _matches(pattern: str, then: str) -> Callable[[Term, Term], Term]:
 
 
 def _whole(column_type: ColumnType) -> Callable[[Term, Term], Term]:
-    low, high = column_type.schema["minimum"], column_type.schema["maximum"]
+    low, high = column_type.json.schema["minimum"], column_type.json.schema["maximum"]
     number, name = "CAST({0} AS numeric)", column_type.sql_names[0]
     is_whole = f"{number} BETWEEN {low} AND {high} AND {number}=trunc({number})"
     return _is("number", f"CASE WHEN {is_whole} THEN CAST({number} AS {name}) END")

@@ -24,6 +24,9 @@ from querybuild.declarations.types import (
     TIMESTAMP,
     TIMESTAMPTZ,
     ColumnType,
+    Comparison,
+    JsonForm,
+    SqlForm,
 )
 from querybuild.declarations.values import JsonSchema, ValueFault
 
@@ -47,20 +50,24 @@ def _text_type(
         name=name,
         family=name,
         sql_names=(name,),
-        from_json=values.str_of,
-        from_text=values.str_of,
-        is_ordered=has_order,
-        has_order=has_order,
-        is_compared_as_text=is_compared_as_text,
+        json=JsonForm(
+            from_json=values.str_of,
+            from_text=values.str_of,
+            example=example,
+            schema=schema,
+            written_schema=schema | {"pattern": values.WITHOUT_NUL} | min_length,
+        ),
+        comparison=Comparison(
+            is_ordered=has_order,
+            has_order=has_order,
+            is_compared_as_text=is_compared_as_text,
+            is_of_extension=not prefix,
+        ),
         is_checked_by_database=True,
-        is_of_extension=not prefix,
-        example=example,
-        select=select,
-        select_array=as_texts if select is as_text else None,
-        bound=cast_from_text(prefix + name),
+        sql=SqlForm(
+            select=select, select_array=as_texts if select is as_text else None, bound=cast_from_text(prefix + name)
+        ),
         sql_type=prefix + name,
-        schema=schema,
-        written_schema=schema | {"pattern": values.WITHOUT_NUL} | min_length,
     )
 
 
@@ -82,7 +89,10 @@ MONEY = _text_type("money", "$12.50", may_be_empty=True)
 BIT = _text_type("bit", "0101")
 VARBIT = _text_type("varbit", "0101", may_be_empty=True)
 TSVECTOR = replace(_text_type("tsvector", "'fat':2 'rat':3", may_be_empty=True), is_read_only=True)
-XML = replace(_text_type("xml", "<a>1</a>", has_order=False, may_be_empty=True), has_equality=False)
+XML = replace(
+    _text_type("xml", "<a>1</a>", has_order=False, may_be_empty=True),
+    comparison=Comparison(has_equality=False, has_order=False),
+)
 
 POINT = _geometric("point", "(1,2)")
 LINE = _geometric("line", "{1,-1,0}")
@@ -152,17 +162,16 @@ def _with_members(column_type: ColumnType, bound: ColumnType) -> ColumnType:
                 raise ValueFault(f"a {column_type.name}, or {error}") from error
         return "{" + text + "}" if is_multi and not text.lstrip().startswith("{") else text
 
-    return replace(
-        column_type,
-        from_json=lambda value: read(value, bound.from_json),
-        from_text=lambda text: read(text, bound.from_text),
-        written_schema={"anyOf": [column_type.written_schema, _bound_schema(bound)]},
+    return column_type.with_json(
+        from_json=lambda value: read(value, bound.json.from_json),
+        from_text=lambda text: read(text, bound.json.from_text),
+        written_schema={"anyOf": [column_type.json.written_schema, _bound_schema(bound)]},
     )
 
 
 def _bound_schema(bound: ColumnType) -> JsonSchema:
     """Return the schema of one value. PostgreSQL shows a range of integers with the number after its last one."""
-    schema = bound.written_schema or bound.schema
+    schema = bound.json.written_schema or bound.json.schema
     return schema | {"maximum": schema["maximum"] - 1} if "maximum" in schema else schema
 
 

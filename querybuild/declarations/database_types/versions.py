@@ -13,7 +13,7 @@ from pypika.terms import Term
 from querybuild.declarations.keys import Version
 from querybuild.declarations.resource import Attribute, RowVersion
 from querybuild.declarations.terms import Template, as_text
-from querybuild.declarations.types import ColumnType
+from querybuild.declarations.types import ColumnType, JsonForm, SqlForm
 from querybuild.declarations.values import str_of
 
 _WHOLE_NUMBERS = ("int2", "int4", "int8")
@@ -63,6 +63,10 @@ def _attribute(column: str, sql_name: str) -> Attribute:
     select = _SELECTED[sql_name]
     text = select if sql_name == "xid" else lambda term: Template("COALESCE({},'0')", select(term))
     selected = ColumnType(
-        name="version", family="text", sql_names=("text",), from_json=str_of, from_text=str_of, select=text
+        name="version",
+        family="text",
+        sql_names=("text",),
+        json=JsonForm(from_json=str_of, from_text=str_of),
+        sql=SqlForm(select=text),
     )
     return Attribute(column, selected, column=column, creatable=False, updatable=False)

@@ -153,7 +153,7 @@ class GroupPlanner:
             return ()
         own = of.attribute
         if not key.period:
-            if not own.type.has_order:
+            if not own.type.comparison.has_order:
                 self._refuse(GROUP_BY, f"{quoted(key.path)} is of a type that cannot be grouped.")
                 return ()
             self._by[key.name] = _attribute(key.name, _value_type(own), f"b{index}")
@@ -178,7 +178,7 @@ class GroupPlanner:
         if aggregate.path and of is None:
             return ()
         column_type = BIGINT if of is None or aggregate.function == "count" else self._type_of(aggregate, of.attribute)
-        if aggregate.is_distinct and of is not None and not of.attribute.type.has_order:
+        if aggregate.is_distinct and of is not None and not of.attribute.type.comparison.has_order:
             self._refuse(aggregate.parameter, f"{quoted(aggregate.path)} is of a type whose values cannot be compared.")
             return ()
         if column_type is None:
@@ -190,7 +190,7 @@ class GroupPlanner:
         """Return the type of a number, or None if the attribute has none."""
         own = attribute.type
         if aggregate.function in ("min", "max"):
-            if own.has_order:
+            if own.comparison.has_order:
                 return _value_type(attribute)
             self._refuse(aggregate.parameter, f"{quoted(aggregate.path)} is of a type that has no order.")
             return None
@@ -271,7 +271,7 @@ def _value_type(attribute: Attribute) -> ColumnType:
     """Return the type of a value as groups show it. Ids are texts, as everywhere in documents."""
     if isinstance(attribute, KeyAttribute) and attribute.key.is_text:
         return TEXT
-    return msgspec.structs.replace(attribute.type, shown=_id_text) if attribute.name == "id" else attribute.type
+    return attribute.type.with_json(shown=_id_text) if attribute.name == "id" else attribute.type
 
 
 def _id_text(value: Any) -> str | None:

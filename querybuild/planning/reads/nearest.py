@@ -47,7 +47,7 @@ def plan_near(near: Near, resource: Resource, alias: str, conditions: ConditionP
     def read(text: Any) -> list[Any]:
         if "\0" in text:
             raise ValueFault("a text without U+0000")
-        value = attribute.type.from_text(text)
+        value = attribute.type.json.from_text(text)
         if value != value or value in (float("inf"), float("-inf")):
             raise ValueFault("a finite number")
         return [value]

@@ -121,7 +121,7 @@ class SortPlanner:
             inside = f" Sort by a value inside: {key.path}.name." if attribute.type is JSONB else ""
             self._refuse(key, f"{quoted(name)} holds JSON, which has no order.{inside}")
             return ()
-        if not attribute.type.has_order:
+        if not attribute.type.comparison.has_order:
             self._refuse(key, f"{quoted(name)} is of a type that has no order.")
             return ()
         return [ColumnRef(alias, attribute)]

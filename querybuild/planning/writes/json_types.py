@@ -44,7 +44,7 @@ def json_type(attribute: Attribute, checks: Sequence[Check]) -> JsonType:
     if exact is not None:
         return JsonType(exact | None if attribute.nullable else exact)
     read = partial(read_attribute, attribute, checks=tuple(checks))
-    if (attribute.type.written_schema or attribute.type.schema).get("type") == "string":
+    if (attribute.type.json.written_schema or attribute.type.json.schema).get("type") == "string":
         return JsonType(str | None if attribute.nullable else str, read)
     return JsonType(Any, read, is_open=True)
 
@@ -52,8 +52,8 @@ def json_type(attribute: Attribute, checks: Sequence[Check]) -> JsonType:
 def _exact_type(attribute: Attribute, checks: frozenset[Check]) -> Any:
     """Return the type of the values that are bound as they are, with their limits. Returns None if there is none."""
     kind, element = attribute.type, attribute.type.element
-    if isinstance(kind.from_json, Integer):
-        return None if check_shape in checks else _integers(attribute, kind.from_json)
+    if isinstance(kind.json.from_json, Integer):
+        return None if check_shape in checks else _integers(attribute, kind.json.from_json)
     if check_range in checks:
         return None
     if max(attribute.min_length or 0, attribute.max_length or 0) > sys.maxsize:
@@ -61,15 +61,15 @@ def _exact_type(attribute: Attribute, checks: frozenset[Check]) -> Any:
     length = msgspec.Meta(min_length=attribute.min_length, max_length=attribute.max_length)
     if element is not None:
         texts = attribute.shape if check_shape in checks else _TEXTS_OR_NULL
-        is_of_texts = element.from_json is str_of and kind.name.count("[]") == 1
+        is_of_texts = element.json.from_json is str_of and kind.name.count("[]") == 1
         return Annotated[texts, length] if is_of_texts and texts in (_TEXTS, _TEXTS_OR_NULL) else None
     if check_shape in checks:
         return None
-    if kind.from_json is str_of:
+    if kind.json.from_json is str_of:
         return Annotated[str, length]
     if check_length in checks:
         return None
-    if kind.from_json is bool_of:
+    if kind.json.from_json is bool_of:
         return bool
     return Literal[kind.choices] if kind.choices else None
 

@@ -295,9 +295,9 @@ def _as_shown(assignment: Assignment, column: Term, value: Term) -> Term:
     if is_of_json(written):
         same = "CAST(to_jsonb({0}) AS TEXT)=CAST(to_jsonb({1}) AS TEXT)"
         return Template(f"CASE WHEN {same} THEN {{0}} ELSE {{1}} END", column, typed_json(written, value))
-    if written.bound is None and not written.has_equality:
+    if written.sql.bound is None and not written.comparison.has_equality:
         return value
-    same = "CAST({0}[:] AS TEXT)=CAST({1} AS TEXT)" if written.bound is not None else "{0}[:]={1}"
+    same = "CAST({0}[:] AS TEXT)=CAST({1} AS TEXT)" if written.sql.bound is not None else "{0}[:]={1}"
     text = f"CASE WHEN array_dims({{0}})<>array_dims({{0}}[:]) AND {same} THEN {{0}} ELSE {{1}} END"
     return Template(text, column, value)
 

@@ -284,7 +284,7 @@ def _values(prepared: PreparedRead, row: Row) -> dict[str, Any]:
     positions = value_positions(node)
     return {
         attribute.name: row[positions[attribute]]
-        if attribute.type.shown is None
-        else attribute.type.shown(row[positions[attribute]])
+        if attribute.type.json.shown is None
+        else attribute.type.json.shown(row[positions[attribute]])
         for attribute in node.attributes
     }

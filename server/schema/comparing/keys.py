@@ -154,7 +154,7 @@ def _id_column_faults(resource: Resource, table: LiveTable, name: str, part_type
     elif column.type == "citext" and part_type is not CITEXT:
         # An id must have one spelling, because it is part of a URL.
         yield "its column is citext, and two texts that differ cannot be one id: declare it as CITEXT"
-    elif column.hidden_schema and part_type.is_of_extension:
+    elif column.hidden_schema and part_type.comparison.is_of_extension:
         yield hidden_type(f"the type {column.type} of its column {quoted(name)}", column.hidden_schema)
     elif column.type == "enum" and column.is_domain:
         yield f"its column {quoted(name)} is a domain over an enum, which PostgreSQL cannot compare: make it the enum"

@@ -142,7 +142,7 @@ def _column_faults(attribute: Attribute, column: LiveColumn, *, is_filled: bool)
     names = attribute.type.sql_names
     if attribute.type is not OPAQUE and column.type not in names:
         yield type_fault(attribute.type, "column", column.type)
-    elif column.hidden_schema and attribute.type.is_of_extension:
+    elif column.hidden_schema and attribute.type.comparison.is_of_extension:
         other = "TEXT" if column.type == "citext" else "OPAQUE"
         yield f"{hidden_type(f'its type {column.type}', column.hidden_schema)}, or declare it as {other}"
     if attribute.nullable and column.is_not_null:

@@ -297,7 +297,7 @@ def _is_read(relationship: Relationship) -> bool:
 
 def _has_gin(element: ColumnType | None) -> bool:
     """Return whether PostgreSQL has a GIN index for arrays of these elements: only if their type has an order."""
-    return element is JSONB or (element is not None and element.has_order)
+    return element is JSONB or (element is not None and element.comparison.has_order)
 
 
 def _search_indexes(resource: Resource) -> Iterator[Wanted]:
@@ -326,7 +326,7 @@ def _attribute_indexes(resource: Resource, attribute: Attribute, reason: str) ->
         if attribute.is_filterable:
             operators = _OF_VECTORS[attribute.distance or "l2"]
             yield Wanted("consider", f"{reason}: {NEAR_TO}", table, (column,), method="hnsw", operator_class=operators)
-    elif kind in (BOOL, BYTEA, JSON, OPAQUE) or not (kind.has_order and kind.has_equality):
+    elif kind in (BOOL, BYTEA, JSON, OPAQUE) or not (kind.comparison.has_order and kind.comparison.has_equality):
         return
     elif kind.is_text and not kind.choices and not 0 < (attribute.max_length or 0) <= LONG_TEXT:
         if attribute.is_filterable:

@@ -177,7 +177,7 @@ BROKEN = Resource(
             operators=(
                 Operator(
                     "divided",
-                    read=INT.from_json,
+                    read=INT.json.from_json,
                     criterion=lambda attribute, column, bound, name: (Template("length({})/{}>0", column, bound), []),
                 ),
             ),

@@ -200,7 +200,7 @@ def test_splitting(text: str, parts: list[str] | None) -> None:
 
 
 def test_an_id_has_one_text() -> None:
-    read = composite_type((INT, TEXT)).from_text
+    read = composite_type((INT, TEXT)).json.from_text
     assert read("1,x") == "1,x"
     for text in ("01,x", "1", "1,x,y", "x,1", "1,\\x", "1,\0", "2147483648,x"):
         with pytest.raises(ValueFault):

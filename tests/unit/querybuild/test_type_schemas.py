@@ -39,7 +39,7 @@ def accepts(column_type: ColumnType, value: Any) -> bool:
     if any(isinstance(text, str) and "\0" in text for text in texts):
         return False
     try:
-        column_type.from_json(value)
+        column_type.json.from_json(value)
     except ValueFault:
         return False
     return True
@@ -47,7 +47,7 @@ def accepts(column_type: ColumnType, value: Any) -> bool:
 
 @pytest.mark.parametrize("column_type", TYPES, ids=str)
 def test_the_schema_accepts_what_the_type_accepts(column_type: ColumnType) -> None:
-    written = column_type.schema if column_type.written_schema is None else column_type.written_schema
+    written = column_type.json.schema if column_type.json.written_schema is None else column_type.json.written_schema
     if column_type.family in ("json", "jsonb"):
         assert written == {}
         return

@@ -99,7 +99,7 @@ TOKEN = "123e4567-e89b-12d3-a456-426614174000"
     ],
 )
 def test_accepted(column_type: ColumnType, value: Any, native: Any) -> None:
-    read = column_type.from_json(value)
+    read = column_type.json.from_json(value)
     assert (type(read), read) == (type(native), native)
 
 
@@ -252,7 +252,7 @@ REFUSED: list[tuple[ColumnType, str, list[Any]]] = [
 )
 def test_refused(column_type: ColumnType, expected: str, value: Any) -> None:
     with pytest.raises(ValueFault) as raised:
-        column_type.from_json(value)
+        column_type.json.from_json(value)
     assert str(raised.value) == expected
 
 
@@ -269,7 +269,7 @@ def test_refused(column_type: ColumnType, expected: str, value: Any) -> None:
     ids=lambda value: str(value)[:30],
 )
 def test_long_numbers_are_accepted(column_type: ColumnType, value: Any) -> None:
-    column_type.from_json(value)
+    column_type.json.from_json(value)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_long_numbers_are_accepted(column_type: ColumnType, value: Any) -> None:
 )
 def test_no_type_accepts_null(column_type: ColumnType) -> None:
     with pytest.raises(ValueFault):
-        column_type.from_json(None)
+        column_type.json.from_json(None)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ def test_no_type_accepts_null(column_type: ColumnType) -> None:
 )
 def test_array_refused(value: Any) -> None:
     with pytest.raises(ValueFault) as raised:
-        array(INT).from_json(value)
+        array(INT).json.from_json(value)
     assert str(raised.value).startswith("a list of int values")
 
 
@@ -320,7 +320,7 @@ def test_array_refused(value: Any) -> None:
     ],
 )
 def test_array_with_nulls_and_dimensions(column_type: ColumnType, value: Any, native: Any) -> None:
-    assert str(column_type.from_json(value)) == str(native)
+    assert str(column_type.json.from_json(value)) == str(native)
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_array_with_nulls_and_dimensions(column_type: ColumnType, value: Any, na
     ],
 )
 def test_text_accepted(column_type: ColumnType, text: str, native: Any) -> None:
-    read = column_type.from_text(text)
+    read = column_type.json.from_text(text)
     assert (type(read), read) == (type(native), native)
 
 
@@ -369,7 +369,7 @@ def test_text_accepted(column_type: ColumnType, text: str, native: Any) -> None:
 )
 def test_text_refused(column_type: ColumnType, text: str, expected: str) -> None:
     with pytest.raises(ValueFault) as raised:
-        column_type.from_text(text)
+        column_type.json.from_text(text)
     assert str(raised.value) == expected
 
 
