@@ -149,15 +149,15 @@ class DocumentEncoder:
         once. Only primary resources show their distance."""
         resources = yield from merge(arranged, step_rows)
         measured = None if self._plan.rows.nearest is None else self._plan.node
-        alike: dict[tuple[Resource, tuple[str, ...], bool], list[int]] = {}
+        by_fields: dict[tuple[Resource, tuple[str, ...], bool], list[int]] = {}
         numbered = enumerate(resources)
         for chunk in slices(resources, step_rows):
             for index, resource in islice(numbered, len(chunk)):
                 key = resource.node.resource, tuple(resource.links), resource.node is measured
-                alike.setdefault(key, []).append(index)
+                by_fields.setdefault(key, []).append(index)
             yield
         objects = [b""] * len(resources)
-        for (_, linked, is_measured), indexes in alike.items():
+        for (_, linked, is_measured), indexes in by_fields.items():
             write = self._encoder.primary if is_measured else self._encoder.included
             links = [resources[index].links.values() for index in indexes]
             linkage = [list(column) for column in zip(*links, strict=True)]

@@ -114,7 +114,7 @@ def _whole(properties: JsonSchema) -> JsonSchema:
 
 def _of_linkage(resources: list[Resource], catalog: Catalog) -> Iterator[JsonSchema]:
     """Yield the operations on relationships. Those with the same operations and targets are one."""
-    alike: dict[tuple[str, str, tuple[str, ...]], dict[str, list[str]]] = {}
+    by_kind: dict[tuple[str, str, tuple[str, ...]], dict[str, list[str]]] = {}
     for resource in resources:
         for relationship in resource.relationships:
             allowed = catalog.linkage_methods(resource, relationship)
@@ -123,8 +123,8 @@ def _of_linkage(resources: list[Resource], catalog: Catalog) -> Iterator[JsonSch
             ]
             if methods:
                 key = (relationship.target, linkage_part(relationship), tuple([_MODES[method] for method in methods]))
-                alike.setdefault(key, {}).setdefault(resource.type, []).append(relationship.name)
-    for (target, part, ops), owners in alike.items():
+                by_kind.setdefault(key, {}).setdefault(resource.type, []).append(relationship.name)
+    for (target, part, ops), owners in by_kind.items():
         refs = [
             {"properties": {"type": {"const": owner}, "relationship": {"enum": names}}}
             for owner, names in owners.items()

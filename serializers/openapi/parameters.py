@@ -164,12 +164,12 @@ def _filter(resource: Resource, api: Api) -> JsonSchema:
 
 def _sort(resource: Resource, api: Api) -> JsonSchema:
     own = [sign + key for key in _sort_keys(resource) for sign in ("", "-")]
-    alike: dict[str, list[str]] = {}
+    by_keys: dict[str, list[str]] = {}
     for relationship in resource.relationships:
         if isinstance(relationship, ToOne) and relationship.filterable:
             keys = "|".join(key for key in _sort_keys(api.catalog.target(relationship)) if not key.startswith("count("))
-            alike.setdefault(keys, []).append(relationship.name)
-    paths = [f"({'|'.join(names)})[.]({keys})" for keys, names in alike.items()]
+            by_keys.setdefault(keys, []).append(relationship.name)
+    paths = [f"({'|'.join(names)})[.]({keys})" for keys, names in by_keys.items()]
     for relationship in resource.relationships:
         many = [
             each.name for each in api.catalog.target(relationship).relationships if each.is_to_many and each.filterable

@@ -48,11 +48,11 @@ def filter_schemas(api: Api) -> Schemas:
 def _comparisons(attributes: list[Attribute], names: dict[str, str]) -> Iterator[JsonSchema]:
     """Yield the filter objects that compare a field with a value. Attributes with the same operators and values are
     one. names: the components of their operators, each with its name."""
-    alike: dict[str, list[str]] = {}
+    by_component: dict[str, list[str]] = {}
     for attribute in attributes:
         name = _named(_operators(attribute), attribute.type.name, names)
-        alike.setdefault(name, []).append(attribute.name)
-    for name, fields in alike.items():
+        by_component.setdefault(name, []).append(attribute.name)
+    for name, fields in by_component.items():
         yield narrowed(name, name={"enum": fields})
 
 
@@ -68,15 +68,15 @@ def _comparisons_inside(attributes: list[Attribute], names: dict[str, str]) -> I
 def _comparisons_of_fields(attributes: list[Attribute], names: dict[str, str]) -> Iterator[JsonSchema]:
     """Yield the filter objects that compare two fields of the same family, if it has two."""
     families: dict[str, list[str]] = {}
-    alike: dict[tuple[str, str], list[str]] = {}
+    by_component: dict[tuple[str, str], list[str]] = {}
     for attribute in attributes:
         families.setdefault(attribute.type.family, []).append(attribute.name)
         ops = [name for row in _rows(attribute) if row.on_field is not None for name in (row.name, *row.aliases)]
         if ops:
             text: JsonSchema = {"type": "string"}
             name = _named(_object({"name": text, "op": {"enum": ops}, "field": text}), "fields", names)
-            alike.setdefault((name, attribute.type.family), []).append(attribute.name)
-    for (component_name, family), fields in alike.items():
+            by_component.setdefault((name, attribute.type.family), []).append(attribute.name)
+    for (component_name, family), fields in by_component.items():
         if len(families[family]) > 1:
             yield narrowed(component_name, name={"enum": fields}, field={"enum": families[family]})
 
@@ -124,11 +124,11 @@ _SHARED: Schemas = {
 
 
 def _relations(resource: Resource) -> Iterator[JsonSchema]:
-    alike: dict[tuple[str, bool], list[str]] = {}
+    by_target: dict[tuple[str, bool], list[str]] = {}
     for relationship in resource.relationships:
         if relationship.filterable:
-            alike.setdefault((relationship.target, relationship.is_to_many), []).append(relationship.name)
-    for (target, is_to_many), names in alike.items():
+            by_target.setdefault((relationship.target, relationship.is_to_many), []).append(relationship.name)
+    for (target, is_to_many), names in by_target.items():
         val = {"items": ref(component(target, "comparison"))}
         yield narrowed(_ANY if is_to_many else _HAS, name={"enum": names}, val=val)
         if is_to_many:

@@ -70,8 +70,8 @@ def _running_values(
 ) -> Iterable[tuple[Labels, list[float]]]:
     if metric.is_per_worker:
         return [((*key[1:], str(number)), numbers) for number, numbers in sorted(of_workers.items())]
-    together = max if metric.is_info else sum
-    return [(key[1:], [together(column) for column in zip(*of_workers.values(), strict=True)])]
+    combine = max if metric.is_info else sum
+    return [(key[1:], [combine(column) for column in zip(*of_workers.values(), strict=True)])]
 
 
 def _head(metric: Metric, is_openmetrics: bool) -> Iterator[str]:

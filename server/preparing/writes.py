@@ -200,8 +200,8 @@ class Writes:
         """Return the plan of a change with its values. Appends to errors."""
         key = form_key(change, resource) if CONTEXT.takes(context) else None
         form = None if key is None else self.caches.forms.get((key, context.access))
-        if form is not None and (alike := plan_with_form(change, form, context.values)) is not None:
-            return alike
+        if form is not None and (planned := plan_with_form(change, form, context.values)) is not None:
+            return planned
         known = len(errors)
         view = view_of(context, self._view)
         planned = plan_write(change, resource, view, context, pointers, errors)

@@ -180,9 +180,9 @@ async def read_terms(trial: Trial, resources: Iterable[Resource]) -> tuple[TermT
 async def _types_of(trial: Trial, statements: Mapping[K, str], keys: list[K]) -> dict[K, int | str]:
     """Prepare lists with one attribute together. Return the oid of the type of each attribute, or why it is refused,
     which is found by preparing the halves."""
-    together = ", ".join([f"({statements[key]}) l{place}" for place, key in enumerate(keys)])
+    lists = ", ".join([f"({statements[key]}) l{place}" for place, key in enumerate(keys)])
     try:
-        columns = await _columns_of(trial, statements[keys[0]] if len(keys) == 1 else f"SELECT * FROM {together}")
+        columns = await _columns_of(trial, statements[keys[0]] if len(keys) == 1 else f"SELECT * FROM {lists}")
     except _Refused as error:
         if len(keys) == 1:
             return {keys[0]: str(error)}
@@ -218,4 +218,4 @@ def _compatible_types(declared: ColumnType) -> frozenset[str]:
     """Return the types of expressions whose values are shown and filtered like those of the declared type."""
     array = "_" if declared.element is not None else ""
     names = [name.removeprefix(array) for name in declared.sql_names]
-    return frozenset(f"{array}{alike}" for name in names for alike in _COMPATIBLE_TYPES.get(name, (name,)))
+    return frozenset(f"{array}{compatible}" for name in names for compatible in _COMPATIBLE_TYPES.get(name, (name,)))

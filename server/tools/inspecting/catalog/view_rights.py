@@ -34,9 +34,11 @@ async def with_rights_below(connection: Connection, database: InspectedDatabase)
     """Return the database without the rights on views that the tables below them do not give."""
     views = {table.oid: table for table in database.tables if table.kind == "v"}
     denied = await _denied(connection, views, [write for view in views.values() for write in _writes(view)])
-    alone: list[_Write] = [(oid, event, (name,)) for oid, event, names in denied for name in names if len(names) > 1]
+    single_names: list[_Write] = [
+        (oid, event, (name,)) for oid, event, names in denied for name in names if len(names) > 1
+    ]
     rights: defaultdict[int, set[tuple[int, str]]] = defaultdict(set)
-    for oid, event, names in (*denied, *await _denied(connection, views, alone)):
+    for oid, event, names in (*denied, *await _denied(connection, views, single_names)):
         if len(names) < 2:
             rights[oid].add((event, "".join(names)))
     changed = [_without(table, rights[table.oid]) if table.oid in rights else table for table in database.tables]

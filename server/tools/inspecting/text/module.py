@@ -75,8 +75,8 @@ def python_module(inspection: Inspection, database: str) -> str:
     body += ["", *lines_of(listed, "RESOURCES = ", "")]
     for title, others in (("Not served", inspection.not_served), ("Functions without a route", inspection.not_called)):
         body += ["", f"# {title}:"] if others else []
-        for alike in _by_reason(others):
-            body += ["#", *comment(_told(alike))]
+        for same_reason in _by_reason(others):
+            body += ["#", *comment(_told(same_reason))]
     title = f"Resources of the database {database}, as `waterspout inspect` declares them."
     head = ['"""' + title.replace("\\", "\\\\").replace('"', '\\"') + '"""', "", *writer.imports()]
     return "\n".join([*head, *body, ""])
@@ -90,13 +90,13 @@ def _by_reason(others: Sequence[NotServed]) -> list[list[NotServed]]:
     return list(groups.values())
 
 
-def _told(alike: Sequence[NotServed]) -> str:
+def _told(same_reason: Sequence[NotServed]) -> str:
     """Return the comment on tables or functions with the same reason."""
-    first, *more = alike
+    first, *more = same_reason
     if not more:
         return f"{first.full_name}: {first.text}"
     advice = f", such as {first.advice}" if first.advice else ""
-    return f"{', '.join([left_out.full_name for left_out in alike])}: {first.reason}{advice}"
+    return f"{', '.join([left_out.full_name for left_out in same_reason])}: {first.reason}{advice}"
 
 
 @cache
