@@ -162,7 +162,9 @@ def parse(
     )
     if form == "rows":
         errors.extend(_beside_rows(families))
-        query = msgspec.structs.replace(query, groups=None)
+        if query.groups is not None and not families["page"]:
+            page = Page(family="number", size=limits.max_groups, offset=0, total="none", is_all=True)
+            query = msgspec.structs.replace(query, page=page)
     if query.near is not None:
         errors.extend(_beside_near(families, query.page))
     if query.groups is not None:
@@ -181,12 +183,13 @@ def _check_answer(parameters: Parameters, errors: list[ApiError]) -> None:
 
 def _beside_rows(families: dict[str, Parameters]) -> Iterator[ApiError]:
     """Yield errors for parameters whose answer has more than a line for each resource."""
-    for family in ("include", *CHOICES, *GROUPING):
+    for family in ("include", *CHOICES):
         for name, _, _ in families[family]:
-            yield ParameterError(f"Only JSON:API has {quoted(family)}: CSV and NDJSON have resources.", parameter=name)
+            detail = f"Only JSON:API has {quoted(family)}: CSV and NDJSON have one line for each resource."
+            yield ParameterError(detail, parameter=name)
     for name, keys, _ in families["page"]:
         if keys == ("total",):
-            yield PageError("Only JSON:API has a total: CSV and NDJSON have resources.", parameter=name)
+            yield PageError("Only JSON:API has a total: CSV and NDJSON only have rows.", parameter=name)
 
 
 MAX_NEAREST = 1000

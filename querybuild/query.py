@@ -108,7 +108,7 @@ CAPPED_TOTAL = 10_000
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     """The requested page. family: which page parameters the links use. size: rows, 0 for all. offset: rows, without a
     limit. cursor: that of the row before the page, "" for the first page. is_before: whether the page is before the row
-    of the cursor instead of after it."""
+    of the cursor instead of after it. is_all: whether more rows than its size are an error."""
 
     family: Literal["number", "offset", "cursor"]
     size: int
@@ -116,6 +116,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     total: Total
     cursor: str = ""
     is_before: bool = False
+    is_all: bool = False
 
     @property
     def cursor_parameter(self) -> str:

@@ -1,4 +1,4 @@
-"""Writes lists as comma-separated values: a head with the names of the fields, and a line for each resource.
+"""Writes lists as comma-separated values: a head with the names of the fields, and a line for each resource or group.
 
 It must not know: SQL, HTTP.
 """
@@ -6,8 +6,10 @@ It must not know: SQL, HTTP.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import msgspec
 
 from querybuild.declarations.resource import Attribute
 from querybuild.declarations.types import FLOAT, REAL, is_structure
@@ -27,37 +29,19 @@ _Convert = Callable[[Sequence[Any], Level], Sequence[Any]]
 
 class CsvEncoder:
     """Writes the lines of one plan. The columns are the id and those that the plan names: attributes, and to-one
-    relationships with their ids."""
+    relationships with their ids. Groups have no id: the columns are what they are grouped by, and their numbers."""
 
     between, comma, nothing, shows_included = b"", b"", b"", False
 
     def __init__(self, plan: ReadPlan, style: Style) -> None:
-        node = plan.node
-        known, attributes = value_positions(node), {shown.name: shown for shown in node.attributes}
-        branches = {linked.relationship.name: (index, linked) for index, linked in enumerate(node.branches)}
-        names, positions, texts = ["id"], [0], []
-        self._conversions: list[tuple[int, _Convert]] = []
-        if style.is_csv_safe and has_text_ids(node.resource):
-            self._conversions.append((0, lambda ids, _: without_formulas(ids)))
-        for index, name in enumerate(plan.columns, 1):
-            if name in attributes:
-                attribute = attributes[name]
-                names.append(name)
-                positions.append(known[attribute])
-                is_text = attribute.type.family not in NEVER_FORMULAS or attribute.compute is not None
-                convert = _conversion(attribute)
-            else:
-                which, branch = branches[name]
-                names.append(f"{name}.id")
-                positions.append(key_position(node, branch))
-                is_text, convert = has_text_ids(branch.node.resource), _linkage_ids(which, branch)
-            if convert is not None:
-                self._conversions.append((index, convert))
-            if is_text and style.is_csv_safe:
-                texts.append(index)
-        self._positions = positions
-        self._texts = texts
-        self.head = ",".join(map(_head_field, names)).encode() + b"\r\n"
+        columns = list(_columns(plan))
+        self._conversions = [(index, column.convert) for index, column in enumerate(columns) if column.convert]
+        texts = [index for index, column in enumerate(columns) if column.is_text and style.is_csv_safe]
+        # In the encoded lines, formulas are only seen behind a comma.
+        self._has_first_text = texts[:1] == [0]
+        self._texts = texts[self._has_first_text :]
+        self._positions = [column.position for column in columns]
+        self.head = ",".join([_head_field(column.name) for column in columns]).encode() + b"\r\n"
 
     def primary(self, level: Level) -> list[bytes]:
         """Return the lines of all rows as one text."""
@@ -67,6 +51,8 @@ class CsvEncoder:
         columns = [values[position] for position in self._positions]
         for index, convert in self._conversions:
             columns[index] = convert(columns[index], level)
+        if self._has_first_text:
+            columns[0] = without_formulas(columns[0])
         return [encode_lines(columns, self._texts)]
 
     def included(self, level: Level) -> list[bytes]:
@@ -83,6 +69,33 @@ class CsvEncoder:
 
 
 CSV = Representation(CsvEncoder)
+
+
+class _Column(msgspec.Struct, frozen=True):
+    """A column. position: of its values in a row. convert: how they become fields, None if they are already. is_text:
+    whether they may look like formulas."""
+
+    name: str
+    position: int
+    convert: _Convert | None
+    is_text: bool
+
+
+def _columns(plan: ReadPlan) -> Iterator[_Column]:
+    node = plan.node
+    known, attributes = value_positions(node), {shown.name: shown for shown in node.attributes}
+    branches = {linked.relationship.name: (index, linked) for index, linked in enumerate(node.branches)}
+    if plan.data != "groups":
+        yield _Column("id", 0, None, has_text_ids(node.resource))
+    for name in attributes if plan.data == "groups" else plan.columns:
+        if name in attributes:
+            attribute = attributes[name]
+            is_text = attribute.type.family not in NEVER_FORMULAS or attribute.compute is not None
+            yield _Column(name, known[attribute], _conversion(attribute), is_text)
+        else:
+            which, branch = branches[name]
+            is_text, ids = has_text_ids(branch.node.resource), _linkage_ids(which, branch)
+            yield _Column(f"{name}.id", key_position(node, branch), ids, is_text)
 
 
 def _head_field(name: str) -> str:

@@ -1,4 +1,5 @@
-"""Writes lists as lines of JSON: a resource object for each resource, with the linkage of its to-one relationships.
+"""Writes lists as lines of JSON: a resource object for each resource, with the linkage of its to-one relationships; or
+an object for each group.
 
 Source: the media type `application/x-ndjson`, "Newline Delimited JSON".
 It must not know: SQL, HTTP.
@@ -9,6 +10,7 @@ from __future__ import annotations
 from querybuild.planning.plan import ReadPlan
 from querybuild.planning.rows import Row
 from serializers.compound import Level
+from serializers.groups import encode_group_lines
 from serializers.objects import Meta
 from serializers.representation import Representation, Style
 from serializers.resource_objects import ResourceEncoder
@@ -23,6 +25,7 @@ class NdjsonEncoder:
 
     def __init__(self, plan: ReadPlan, style: Style) -> None:
         node = plan.node
+        self._groups = plan if plan.data == "groups" else None
         linked = tuple([branch.relationship.name for branch in node.branches])
         has_version = node.version is not None and bool(node.version.column)
         self._encoder = ResourceEncoder(
@@ -35,6 +38,8 @@ class NdjsonEncoder:
 
     def primary(self, level: Level) -> list[bytes]:
         """Return a line for each row. A value of a `json` column may have line breaks, between its values only."""
+        if self._groups is not None:
+            return [encode_group_lines(self._groups, level.rows)]
         objects = self._encoder.encode(level.rows, level.linkage, level.ids)
         if not objects:
             return [b""]

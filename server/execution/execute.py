@@ -386,12 +386,15 @@ def _page(rows: Sequence[Row], read: PreparedRead, engine: Engine) -> tuple[Sequ
     if size == 0 and isinstance(limit, int) and len(rows) > limit:
         raise too_many_rows(read, limit)
     page, has_more = (rows[:size], True) if 0 < size < len(rows) else (rows, False)
+    if has_more and read.page.is_all:
+        raise too_many_rows(read, size)
     return page[::-1] if read.page.is_before else page, has_more
 
 
 def too_many_rows(read: PreparedRead, limit: int) -> TooManyRows:
     """Return the error for a list without pages that is too long."""
-    detail = f"There are more than {limit} resources: ask for pages."
+    what = "groups" if read.plan.data == "groups" else "resources"
+    detail = f"There are more than {limit} {what}: ask for pages."
     return TooManyRows(detail, parameter="page[size]" if read.page.family == "number" else "page[limit]")
 
 

@@ -371,7 +371,7 @@ class ReadingHandler(Handler):
             counted.totalPages = None
         counted.partial = prepared.plan.is_linkage and bool(prepared.plan.rows.conditions)
         rows = result.rows
-        if prepared.plan.data == "groups" and self.answer_type is not HTML:
+        if prepared.plan.data == "groups" and self.answer_type.form == "document":
             counted.groups, rows = encode_groups(prepared.plan, rows[0]), [()]
         return rows, pages | links, counted
 

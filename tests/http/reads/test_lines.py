@@ -202,7 +202,6 @@ async def test_where_there_are_no_lines(api: Api, path: str) -> None:
     [
         ("include=group", "include"),
         ("includePage[computers][size]=1", "includePage[computers][size]"),
-        ("groupBy=age", "groupBy"),
         ("page[size]=1&page[total]=exact", "page[total]"),
         ("page[total]=none", "page[total]"),
         ("answerAs=xls", "answerAs"),
@@ -215,6 +214,44 @@ async def test_what_lines_cannot_show(api: Api, query: str, parameter: str) -> N
     answer = await ask(api, f"/users?{query}")
     assert answer.status == 400
     assert {error["source"]["parameter"] for error in answer.errors} == {parameter}
+
+
+GROUPS = "groupBy=group.name,age&aggregateAs[n]=count()&aggregateAs[mean]=avg(age)&aggregateAs[last]=max(first_name)"
+
+
+@pytest.mark.parametrize("path", ["/users", "/groups/3/users"])
+async def test_groups(api: Api, path: str) -> None:
+    await create_many(api, USERS)
+    await api.sql("UPDATE users SET age = NULL WHERE id % 4 = 0")
+    await api.sql("UPDATE groups SET name = '=a' WHERE id = 3")
+    await api.sql("UPDATE users SET first_name = '=a' WHERE id % 5 = 0")
+    for query, size in ((f"{GROUPS}&sort=-n", None), ("aggregateAs[n]=count()", None), (f"{GROUPS}&sort=mean", 2)):
+        shown = (await api.get(f"{path}?page[size]=1000&{query}")).document["meta"]["groups"][:size]
+        asked = f"{path}?{query}" + (f"&page[size]={size}" if size else "")
+        head, *rest = lines(await ask(api, asked))
+        assert head == [*shown[0]["by"], *[name for name in shown[0] if name != "by"]]
+        assert rest == [
+            [csv_text(value) for value in (*group.pop("by").values(), *group.values())]
+            for group in [dict(group) for group in shown]
+        ]
+        answer = await ask(api, asked, "application/x-ndjson")
+        assert [json.loads(line) for line in answer.body.splitlines()] == shown
+
+
+def csv_text(value: object) -> str:
+    return "" if value is None else "'=a" if value == "=a" else str(value)
+
+
+async def test_more_groups_than_a_page_has(start: Start, database_url: str) -> None:
+    api = await start(database_url, built_in(), max_groups=5)
+    await create_many(api, 6)
+    answer = await ask(api, "/users?groupBy=id")
+    assert (answer.status, answer.errors[0]["source"]) == (400, {"parameter": "page[size]"})
+    assert "more than 5 groups" in answer.errors[0]["detail"]
+    assert len(lines(await ask(api, "/users?groupBy=id&page[size]=5"))) == 6
+    assert len(lines(await ask(api, "/users?groupBy=id&page[size]=5&page[number]=2"))) == 2
+    await api.sql("DELETE FROM users WHERE id = 1")
+    assert len(lines(await ask(api, "/users?groupBy=id"))) == 6
 
 
 @pytest.mark.parametrize("path", ["/users/1?answerAs=csv", "/users/1/relationships/computers?answerAs=ndjson"])
