@@ -104,13 +104,13 @@ def attribute_fields(resource: Resource, read_only: Iterable[str], *, on_create:
 
 
 def _field(attribute: Attribute, *, is_editable: bool, on_create: bool) -> FormField:
+    has_default = on_create and not attribute.required and not attribute.nullable
+    hints = _constraint(attribute), "Left empty, it gets its default." if has_default else ""
     return FormField(
         name=attribute.name,
         kind=_kind(attribute) if is_editable else "read-only",
         label=attribute.name,
-        hint=" ".join(filter(None, (attribute.description, _constraint(attribute))))
-        if is_editable
-        else attribute.description,
+        hint=" ".join(filter(None, (attribute.description, *hints))) if is_editable else attribute.description,
         has_null=is_editable and attribute.nullable and attribute.type.is_text and not attribute.type.choices,
         is_required=is_editable and on_create and attribute.required,
         choices=_choices(attribute) if is_editable else (),

@@ -393,6 +393,16 @@ async def test_a_server_that_only_reads(start: Start, database_url: str) -> None
     assert (await send(api, "/-/pages/edit/users/1", {"a:age": "1", "s:age": "34"})).status == 403
 
 
+async def test_a_field_with_a_default_says_so(api: Api) -> None:
+    page = await browse(api, "/-/pages/new/users")
+    hints = {one["id"]: one.text for one in page.all("p", class_="hint")}
+    assert "it gets its default" in hints["f-status-hint"]
+    assert not [name for name in ("f-first_name-hint", "f-age-hint") if "default" in hints[name]]
+    await fill(api)
+    page = await browse(api, "/-/pages/edit/users/1")
+    assert not [one for one in page.all("p", class_="hint") if "default" in one.text]
+
+
 async def test_resources_that_may_not_be_listed_are_not_searched(start: Start, database_url: str) -> None:
     catalog = built_in()
     without = {"user": frozenset({"detail", "update"}), "group": frozenset({"detail", "update"})}
