@@ -113,13 +113,13 @@ def _field(attribute: Attribute, *, is_editable: bool, on_create: bool) -> FormF
         hint=" ".join(filter(None, (attribute.description, *hints))) if is_editable else attribute.description,
         has_null=is_editable and attribute.nullable and attribute.type.is_text and not attribute.type.choices,
         is_required=is_editable and on_create and attribute.required,
-        choices=_choices(attribute) if is_editable else (),
+        choices=_choices(attribute, on_create=on_create) if is_editable else (),
         errors=[],
     )
 
 
 def _kind(attribute: Attribute) -> str:
-    if _choices(attribute):
+    if _choices(attribute, on_create=True):
         return "choice"
     if attribute.type.name == "date":
         return "date"
@@ -129,9 +129,10 @@ def _kind(attribute: Attribute) -> str:
     return "long" if is_long or is_structure(attribute.type) else "text"
 
 
-def _choices(attribute: Attribute) -> tuple[str, ...]:
+def _choices(attribute: Attribute, *, on_create: bool) -> tuple[str, ...]:
     known = attribute.type.choices or (("true", "false") if attribute.type.family == "bool" else ())
-    return (*([""] if attribute.nullable or not attribute.required else []), *known) if known else ()
+    may_be_empty = attribute.nullable or (on_create and not attribute.required)
+    return (*([""] if may_be_empty else []), *known) if known else ()
 
 
 def _constraint(attribute: Attribute) -> str:

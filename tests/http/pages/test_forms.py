@@ -398,9 +398,12 @@ async def test_a_field_with_a_default_says_so(api: Api) -> None:
     hints = {one["id"]: one.text for one in page.all("p", class_="hint")}
     assert "it gets its default" in hints["f-status-hint"]
     assert not [name for name in ("f-first_name-hint", "f-age-hint") if "default" in hints[name]]
+    assert "" in [one["value"] for one in page.one("select", id="f-status").all("option")]
     await fill(api)
     page = await browse(api, "/-/pages/edit/users/1")
     assert not [one for one in page.all("p", class_="hint") if "default" in one.text]
+    assert "" not in [one["value"] for one in page.one("select", id="f-status").all("option")]
+    assert "" in [one["value"] for one in page.one("select", id="f-gender").all("option")]
 
 
 async def test_resources_that_may_not_be_listed_are_not_searched(start: Start, database_url: str) -> None:
