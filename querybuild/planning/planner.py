@@ -31,7 +31,7 @@ from querybuild.planning.reads.list_names import list_name, list_vals
 from querybuild.planning.reads.nearest import near_filter, plan_near
 from querybuild.planning.reads.pages import PagePlanner
 from querybuild.planning.reads.searches import plan_search
-from querybuild.planning.reads.sorts import SortPlanner
+from querybuild.planning.reads.sorts import SortPlanner, is_part_of_table
 from querybuild.planning.reads.stream_plan import can_be_streamed
 from querybuild.planning.row_plan import FIRST_ALIAS, Condition, IdIs, OrderKey, RelatedScope, Rows
 from querybuild.planning.rows import MAX_COLUMNS, joined_width
@@ -243,7 +243,7 @@ class _ReadPlanner:
         mark = mark_of(name, list_vals(query)) if name else ""
         if query.groups is not None:
             return self._groups(query, query.groups, pages, resource, scope, call, name)
-        rows = self._called(self.rows(query, pages, resource, mark), call)
+        rows = self._called(self.rows(query, pages, resource, mark, is_chosen=bool(scope or call)), call)
         is_joining = 0 < page.size <= MAX_JOINED_ROWS
         plan = ReadPlan(
             node=self._primary(query, rows, shows_resources=shows_resources, is_joining=is_joining),
@@ -323,10 +323,12 @@ class _ReadPlanner:
             **facts,
         )
 
-    def rows(self, query: Query, pages: PagePlanner, resource: Resource, mark: str) -> Rows:
-        """Plan the primary rows of a page. mark: that of the list, for its cursors."""
+    def rows(self, query: Query, pages: PagePlanner, resource: Resource, mark: str, *, is_chosen: bool) -> Rows:
+        """Plan the primary rows of a page. mark: that of the list, for its cursors. is_chosen: whether a path or a
+        function chooses some of the rows."""
         rows = self.conditions.open(resource)
         conditions, rank = self._conditions(query, rows)
+        self.sorts.is_of_all = not (is_chosen or conditions or query.near or is_part_of_table(rows))
         order = self.sorts.order(query.sort, resource, rows.alias)
         if rank is not None and not query.sort:
             order = (rank, *order)

@@ -90,6 +90,7 @@ class Rows(msgspec.Struct, frozen=True):
     limit, offset: None for all rows.
     grouping: set if these are no rows of a table, but groups of the rows of one.
     nearest: set if they are the nearest to a value. The distance is the first key of their order.
+    is_counted: whether, as one of `joins`, they are not joined themselves, but their number for each parent.
     """
 
     resource: Resource
@@ -107,6 +108,7 @@ class Rows(msgspec.Struct, frozen=True):
     keyset: KeysetPosition | None = None
     grouping: Grouping | None = None
     nearest: Nearest | None = None
+    is_counted: bool = False
 
     @property
     def all_conditions(self) -> tuple[Condition, ...]:
@@ -173,8 +175,9 @@ class Distance(msgspec.Struct, frozen=True):
 class ColumnRef(msgspec.Struct, frozen=True):
     """A column, or an attribute computed in SQL, of the row with this alias. rows: set if the row is a related row that
     the statement reads in a subquery. The value is null if there is no such row. is_count: whether it is the number of
-    these rows. derived: how the value is derived from the column, if it is not the column itself: it is inside of its
-    JSON, at the path of a slot or of a declaration, or it is the rank of a search or a distance."""
+    these rows, or without `rows` that of the counted ones that the statement joins with this alias. derived: how the
+    value is derived from the column, if it is not the column itself: it is inside of its JSON, at the path of a slot or
+    of a declaration, or it is the rank of a search or a distance."""
 
     alias: str
     attribute: Attribute

@@ -6,7 +6,7 @@ It must not know: values. `Binds` numbers the parameters $1, $2, ... No request 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, assert_never
 
@@ -20,7 +20,6 @@ from querybuild.declarations.catalog import KeyAttribute
 from querybuild.declarations.database_types.json_paths import JsonPath, inner_value
 from querybuild.declarations.database_types.searches import search_terms
 from querybuild.declarations.function import Returned
-from querybuild.declarations.operators import JSONB_CONTAINS
 from querybuild.declarations.resource import Link, Resource, own_key_of
 from querybuild.declarations.terms import Template, as_text, as_texts, ordered
 from querybuild.declarations.types import OPAQUE
@@ -42,7 +41,6 @@ from querybuild.planning.row_plan import (
     Rows,
     Slot,
     Test,
-    conditions_within,
 )
 from querybuild.sql.arrays import compared_array, compared_value
 from querybuild.sql.binds import Binds
@@ -53,10 +51,12 @@ from querybuild.sql.keys import (
     compared_key,
     equal_keys,
     is_key,
+    key_is_not_null,
     key_value,
     key_values,
     shown_key,
 )
+from querybuild.sql.leaks import is_leaky, patterns
 from querybuild.sql.terms import column_term, is_computed
 
 PATH = Slot("path")
@@ -107,7 +107,7 @@ def join(query: QueryBuilder, joins: tuple[Rows, ...], binds: Binds) -> QueryBui
     if the id of the first row is a constant, PostgreSQL 18 concludes the value of the key, and joins the last row even
     if there is no row between.
     """
-    pairs = [(rows, rows.pair) for rows in joins if rows.pair is not None]
+    pairs = [(rows, rows.pair) for rows in joins if rows.pair is not None and not rows.is_counted]
     reverse_keys = {(rows.alias, far.columns) for rows, (_, far) in pairs if far != rows.resource.id.key}
     for rows, (near, _) in pairs:
         criteria = [attached(rows)]
@@ -115,7 +115,35 @@ def join(query: QueryBuilder, joins: tuple[Rows, ...], binds: Binds) -> QueryBui
             criteria.append(Template("{} IS NOT NULL", compared_key(columns_of(rows.parent), near)))
         criteria += _met(rows, binds, is_attached=True)
         query = query.left_join(table(rows.resource, rows.alias)).on(all_of(criteria))
+    for rows in joins:
+        if rows.is_counted:
+            query = _join_count(query, rows, binds)
     return query
+
+
+_COUNT = "the count"
+"""The number of rows of each parent. No column has such a name."""
+
+
+def _join_count(query: QueryBuilder, rows: Rows, binds: Binds) -> QueryBuilder:
+    """Add the number of related rows of each parent. All are counted at once, which takes a quarter of the time of a
+    subquery for each parent:
+
+        LEFT JOIN (SELECT "t1"."owner_id",COUNT(*) AS "the count" FROM "computers" "t1"
+        WHERE NOT "t1"."owner_id" IS NULL GROUP BY "t1"."owner_id") "t1" ON "t1"."owner_id"="t0"."id"
+    """
+    counted, through = PostgreSQLQuery.from_(table(rows.resource, rows.alias)), rows.through
+    if through is None:
+        assert rows.pair is not None
+        alias, (_, key), on = rows.alias, rows.pair, attached(rows)
+    else:
+        counted = join_links(counted, rows, binds)
+        alias, (_, key), on = through.alias, through.near, _attached_links(rows, through)
+    keys = [column(alias, name) for name in key.columns]
+    counted = where(counted, rows, binds, is_attached=True).where(key_is_not_null(columns_of(alias), key))
+    counted = counted.select(*keys, Template(f'COUNT(*) AS "{_COUNT}"')).groupby(*keys)
+    joined: Any = counted.as_(alias)
+    return query.left_join(joined).on(on)
 
 
 def attached(rows: Rows) -> Criterion:
@@ -147,42 +175,19 @@ def _met(rows: Rows, binds: Binds, *, is_attached: bool) -> Iterator[Criterion]:
 
     Each pattern is tested first, on a constant, so that PostgreSQL refuses an invalid one whatever its plan is."""
     if not is_attached:
-        for slot in dict.fromkeys(_patterns(rows.conditions)):
+        for slot in dict.fromkeys(patterns(rows.conditions)):
             yield Template("(CAST('' AS TEXT)~{}) IS NOT NULL", binds(slot))
     yield from [criterion(condition, binds) for condition in rows.criteria]
-    leaky = [condition for condition in rows.conditions if rows.criteria and _is_leaky(condition)]
+    leaky = [condition for condition in rows.conditions if rows.criteria and is_leaky(condition)]
     yield from [criterion(condition, binds) for condition in rows.conditions if condition not in leaky]
     if leaky:
         yield if_visible(rows, all_of([criterion(condition, binds) for condition in leaky]), binds)
-
-
-def _patterns(conditions: Iterable[Condition]) -> Iterator[Slot]:
-    """Yield the slots of regular expressions."""
-    for condition in conditions_within(conditions):
-        if isinstance(condition, Test) and condition.form == "value" and condition.operator.is_pattern:
-            yield from condition.slots
 
 
 def if_visible(rows: Rows, wanted: Criterion, binds: Binds) -> Criterion:
     """Return a criterion that is only tested for visible rows."""
     visible = all_of([Template("({})", criterion(condition, binds)) for condition in rows.criteria])
     return Template("CASE WHEN {} THEN {} ELSE FALSE END", visible, wanted)
-
-
-def _is_leaky(condition: Condition) -> bool:
-    """Return whether a condition may fail for some rows, or may take much longer for them."""
-    return any(map(_has_leaky_operator, conditions_within((condition,))))
-
-
-def _has_leaky_operator(condition: Condition) -> bool:
-    match condition:
-        case Test(operator=operator, left=left, right=right):
-            columns = [left] if right is None else [left, right]
-            return operator.is_pattern or any(shown.attribute.sql is not None for shown in columns)
-        case CustomTest(operator=operator):
-            return operator is not JSONB_CONTAINS
-        case _:
-            return False
 
 
 def all_of(criteria: Sequence[Criterion]) -> Criterion:
@@ -237,8 +242,11 @@ def column_value(column: ColumnRef, binds: Binds) -> Term:
 
     A column of a related row that no join reads is `(SELECT "t1"."id" FROM "user_bio" "t1" WHERE
     "t1"."user_id"="t0"."id" LIMIT 1)`. LIMIT is there because a view may have two such rows. The number of related rows
-    is `(SELECT COUNT(*) FROM "computers" "t1" WHERE "t1"."owner_id"="t0"."id")`.
+    is `(SELECT COUNT(*) FROM "computers" "t1" WHERE "t1"."owner_id"="t0"."id")`, or
+    `COALESCE("t1"."the count",0)` if it is joined.
     """
+    if column.is_count and column.rows is None:
+        return Template(f'COALESCE("{column.alias}"."{_COUNT}",0)')
     if column.rows is not None and column.is_count:
         return Template("{}", _attached_rows(column.rows, binds).select(sql_functions.Count("*")))
     if column.rows is not None:

@@ -158,7 +158,8 @@ def _conditions_lines(rows: Rows) -> Iterator[str]:
     for condition in rows.conditions:
         yield f"    where     {condition_text(condition)}"
     for joined in rows.joins:
-        yield f"    joins     {_rows_name(joined)}: {_attached_text(joined)}"
+        counted = "the number of " if joined.is_counted else ""
+        yield f"    joins     {counted}{_rows_name(joined)}: {_attached_text(joined)}"
     if rows.keyset is not None:
         yield "    begins    after the row of the cursor"
     if rows.order:
@@ -220,6 +221,8 @@ def _column_text(column: ColumnRef) -> str:
         inner = " and ".join(map(condition_text, column.rows.all_conditions))
         counted = f"the number of {_rows_name(column.rows)} with {_attached_text(column.rows)}"
         return f"{counted} and {inner}" if inner else counted
+    if column.is_count:
+        return f"the number of {column.alias}"
     if isinstance(attribute, SearchedAttribute):
         words = f"the words of {', '.join([f'{column.alias}.{part.column_name}' for part in attribute.parts])}"
         return words if column.derived is None else f"the rank of the search in {words}"

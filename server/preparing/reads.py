@@ -267,7 +267,8 @@ class Reads:
         constraint."""
         if not self._unenforced_keys:
             return ()
-        shown = [node.resource.type for node, _ in nodes(plan.node)] + [step.resource.type for step in plan.rows.joins]
+        shown = [node.resource.type for node, _ in nodes(plan.node)]
+        shown += [step.resource.type for step in plan.rows.joins if not step.is_counted]
         keys = [(name, "") for name in shown]
         keys += [
             (node.resource.type, branch.relationship.name) for node, _ in nodes(plan.node) for branch in node.branches

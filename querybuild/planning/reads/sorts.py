@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.database_types.json_paths import split_names
 from querybuild.declarations.resource import Relationship, Resource, ToOne
 from querybuild.declarations.types import JSONB
 from querybuild.errors import ApiError, SortError, listed, nearest, quoted
-from querybuild.planning.conditions import ConditionPlanner
+from querybuild.planning.conditions import COUNTED, ConditionPlanner
 from querybuild.planning.row_plan import ColumnRef, OrderKey, Rows
 from querybuild.query import Limits, SortKey
 
@@ -24,9 +26,16 @@ def has_cursor(key: OrderKey) -> bool:
     return element is None or element.name != "enum"
 
 
+def is_part_of_table(rows: Rows) -> bool:
+    """Return whether a request may see only some of the rows of a table."""
+    abilities = rows.resource.abilities
+    return rows.is_limited or abilities.is_view or abilities.has_policies
+
+
 class SortPlanner:
     """Plans a sort of one request. joins: the joined rows by the path that leads to them. conditions: gives the
-    aliases. parameter: that of the sort, for errors."""
+    aliases. parameter: that of the sort, for errors. is_of_all: whether all rows of the resource are sorted. Then
+    related rows are counted at once, and otherwise for each row."""
 
     def __init__(
         self,
@@ -42,6 +51,7 @@ class SortPlanner:
         self.conditions = conditions
         self.parameter = parameter
         self.joins: dict[tuple[str, ...], Rows] = {}
+        self.is_of_all = False
 
     def order(self, keys: tuple[SortKey, ...], resource: Resource, alias: str) -> tuple[OrderKey, ...]:
         """Plan the sort keys. The id is added in the direction of the last key, so that the order is total."""
@@ -94,19 +104,35 @@ class SortPlanner:
                 return ()
             resource, alias = joined.resource, joined.alias
         if key.is_count:
-            return self._count_key(key, names[-1], resource, alias)
+            return self._count_key(key, names, resource, alias)
         columns = self._sort_columns(key, names[-1], resource, alias)
         return [OrderKey(column, key.is_descending, is_nullable or column.attribute.nullable) for column in columns]
 
-    def _count_key(self, key: SortKey, name: str, resource: Resource, alias: str) -> Sequence[OrderKey]:
+    def _count_key(self, key: SortKey, names: list[str], resource: Resource, alias: str) -> Sequence[OrderKey]:
         """Return the key for the number of related rows. It is 0 if the row itself is not there."""
+        name = names[-1]
         relationship = resource.relationship(name)
         if relationship is None or not (relationship.filterable and relationship.is_to_many):
             known = [other.name for other in resource.relationships if other.filterable and other.is_to_many]
             what = f"{quoted(name)} is no to-many relationship of {resource.type}, whose resources could be counted."
             self._refuse(key, f"{what}{nearest(name, known)} There are: {listed(known)}.")
             return ()
-        return [OrderKey(self.conditions.counted(relationship, resource, alias), key.is_descending, False)]
+        steps = [self.joins[tuple(names[:end])] for end in range(1, len(names))]
+        if self.is_of_all and not any(map(is_part_of_table, steps)):
+            column = self._joined_count(tuple(names), resource, alias, relationship)
+        else:
+            column = self.conditions.counted(relationship, resource, alias)
+        return [OrderKey(column, key.is_descending, False)]
+
+    def _joined_count(
+        self, path: tuple[str, ...], resource: Resource, alias: str, relationship: Relationship
+    ) -> ColumnRef:
+        """Return the number of related rows, which are counted for all rows at once."""
+        if path not in self.joins:
+            related = self.conditions.related(resource, alias, relationship)
+            self.joins[path] = msgspec.structs.replace(related, is_counted=True)
+        rows = self.joins[path]
+        return ColumnRef(rows.alias if rows.through is None else rows.through.alias, COUNTED, is_count=True)
 
     def _sort_columns(self, key: SortKey, name: str, resource: Resource, alias: str) -> Sequence[ColumnRef]:
         """Return the columns of the last name of a path: that of an attribute, or those of an id. name: the last

@@ -85,6 +85,14 @@ async def test_sorts_with_cursors(reader: Api, sort: str, found: str, size: int)
     assert backwards == found
 
 
+@pytest.mark.parametrize("sort", ["-count(computers),id", "count(group.users),-count(posts),id"])
+async def test_some_rows_are_sorted_like_all(reader: Api, sort: str) -> None:
+    """Related rows are counted at once for all rows, and otherwise for each."""
+    all_rows = (await reader.get(f"/users?sort={sort}")).ids
+    assert (await reader.get(f"/users?sort={sort}&filter[id][gt]=0")).ids == all_rows
+    assert (await reader.get(f"/users?sort={sort}&filter[id][gt]=2")).ids == [one for one in all_rows if one > "2"]
+
+
 async def test_it_chooses_what_is_included(reader: Api) -> None:
     answer = await reader.get(
         "/groups?include=users&includeFilter[users][computers][count][ge]=1&includeSort[users]=-count(computers)"

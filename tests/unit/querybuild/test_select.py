@@ -68,6 +68,47 @@ def test_a_short_page_with_one_to_many_include_is_one_statement() -> None:
     assert None not in long.branches
 
 
+ARTICLES = (
+    'LEFT JOIN (SELECT "{0}"."author_id",COUNT(*) AS "the count" FROM "corner"."articles" "{0}" WHERE NOT '
+    '"{0}"."author_id" IS NULL GROUP BY "{0}"."author_id") "{0}" ON "{0}"."author_id"="{1}"."author_no"'
+)
+TAGS = (
+    'LEFT JOIN (SELECT "t1"."article_id",COUNT(*) AS "the count" FROM "tags" "t2" JOIN "corner"."article_tags" "t1" ON '
+    '"t1"."tag_id"="t2"."id" WHERE NOT "t1"."article_id" IS NULL GROUP BY "t1"."article_id") "t1" ON '
+    '"t1"."article_id"="t0"."id"'
+)
+
+
+@pytest.mark.parametrize(
+    ("type_name", "query", "sql"),
+    [
+        (
+            "author",
+            "sort=-count(articles),count(articles)",
+            f'SELECT "t0"."author_no" FROM "authors" "t0" {ARTICLES.format("t1", "t0")} '
+            'ORDER BY COALESCE("t1"."the count",0) DESC,"t0"."author_no"',
+        ),
+        (
+            "article",
+            "sort=count(tags),-count(author.articles)",
+            f'SELECT "t0"."id" FROM "corner"."articles" "t0" LEFT JOIN "authors" "t3" ON "t3"."author_no"='
+            f'"t0"."author_id" {TAGS} {ARTICLES.format("t4", "t3")} '
+            'ORDER BY COALESCE("t1"."the count",0),COALESCE("t4"."the count",0) DESC,"t0"."id" DESC',
+        ),
+        (
+            "author",
+            "sort=-count(articles)&filter[id][gt]=1",
+            'SELECT "t0"."author_no" FROM "authors" "t0" WHERE "t0"."author_no">$1 ORDER BY (SELECT COUNT(*) FROM '
+            '"corner"."articles" "t1" WHERE "t1"."author_id"="t0"."author_no") DESC,"t0"."author_no" DESC',
+        ),
+    ],
+)
+def test_a_sort_by_a_number(type_name: str, query: str, sql: str) -> None:
+    """Related rows are counted at once if all rows are sorted, and otherwise for each row."""
+    planned = read_collection(type_name, f"{query}&fields[{type_name}]=&page[size]=0")
+    assert compile_read(planned.plan).primary.sql == sql
+
+
 def test_linkage_of_a_write_is_read_without_the_related_rows() -> None:
     plan = read_resource("article", "fields[article]=author,tags", written=("author", "tags", "editor")).plan
     statements = compile_read(plan)

@@ -195,6 +195,7 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     keyset      refused  refused  refused  used     refused          ignored  refused  refused
     grouping    refused  refused  refused  refused  refused          refused  refused  refused
     nearest     refused  refused  refused  refused  refused          refused  refused  refused
+    is_counted  refused  refused  refused  refused  refused          refused  refused  refused
     """,
     ),
     Branch: (
