@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
 from itertools import count
 from typing import Any, Literal
 
@@ -141,18 +142,17 @@ class ListQuery:
 
     def _chips_of_json(self, index: int, text: str, numbers: Iterator[int]) -> Iterator[Chip]:
         try:
-            filters = json.loads(text)
-        except ValueError:
+            items = _items(text)
+        except ParameterError:
             yield Chip(text, self._without(index))
             return
-        items = filters if isinstance(filters, list) else [filters]
         for number, item in enumerate(items):
             others = items[:number] + items[number + 1 :]
-            rest = json.dumps(others, ensure_ascii=False, separators=(",", ":")) if others else ""
             pairs = [pair for place, pair in enumerate(self.pairs) if place != index]
-            if rest:
-                pairs.insert(index, ("filter", rest))
-            yield Chip(filter_text(item), self._first_page(pairs), next(numbers))
+            if others:
+                pairs.insert(index, ("filter", msgspec.json.encode(others).decode()))
+            node = json.loads(bytes(item), parse_float=Decimal)
+            yield Chip(filter_text(node), self._first_page(pairs), next(numbers))
 
     def _without(self, index: int) -> str:
         return self._first_page([pair for place, pair in enumerate(self.pairs) if place != index])
@@ -209,7 +209,7 @@ def filter_text(node: Any) -> str:
     'age ≥ 18 or has group'
     """
     if not isinstance(node, dict):
-        return json.dumps(node, ensure_ascii=False)
+        return json.dumps(node, ensure_ascii=False, default=str)
     for group in ("and", "or"):
         if isinstance(node.get(group), list):
             parts = [filter_text(item) for item in node[group]]
@@ -231,4 +231,4 @@ def _sign(operator: str) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join([_shown(item) for item in value])
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return str(value) if isinstance(value, str | Decimal) else json.dumps(value, ensure_ascii=False, default=str)
