@@ -12,7 +12,7 @@ from querybuild.declarations.arrays import split_list
 from querybuild.declarations.json_texts import JsonFault, load_json
 from querybuild.declarations.operators import OperatorRow
 from querybuild.declarations.resource import Attribute, Operator
-from querybuild.declarations.values import ValueFault, str_of
+from querybuild.declarations.values import Integer, ValueFault, str_of
 from querybuild.query import Limits
 
 ReadValue = Callable[[Any], list[Any]]
@@ -33,6 +33,8 @@ def value_reader(row: OperatorRow, attribute: Attribute, limits: Limits, *, is_t
 
 def _each(read: Callable[[Any], Any], items: list[Any]) -> list[Any]:
     """Convert the items of a list. The fault is one of the list, which is what an error shows."""
+    if isinstance(read, Integer) and read.are_all(items):
+        return items
     try:
         return [read(item) for item in items]
     except ValueFault as error:
