@@ -64,7 +64,7 @@ def id_attribute(resource: Resource, key: Key, nullable: bool) -> Attribute:
     def read(value: Any) -> Any:
         return id_type.read(value) if isinstance(value, str) else id_value(value, declared)
 
-    column_type = declared.with_json(from_json=read, from_text=id_type.read)
+    column_type = declared.with_json(from_json=read, from_text=id_type.read, read_all=id_type.read_all)
     if id_type.id_text is not None:
         bound, bound_array = partial(bound_id, declared), partial(bound_id, declared, array="[]")
         column_type = column_type.with_sql(bound=bound, bound_array=bound_array)

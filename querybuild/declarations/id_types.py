@@ -36,6 +36,7 @@ class IdType(msgspec.Struct, frozen=True, eq=False):
         be empty, `.` or `..`: with its comma it is no such segment of a path.
     text_of: returns the canonical text of a value of an attribute.
     is_number: whether the values are whole numbers, which a sequence may return.
+    read_all: converts many texts at once. It returns None if they have to be converted one by one.
     """
 
     read: Callable[[str], Any]
@@ -44,6 +45,7 @@ class IdType(msgspec.Struct, frozen=True, eq=False):
     read_part: Callable[[str], Any] | None = None
     text_of: Callable[[Any], str] = str
     is_number: bool = False
+    read_all: Callable[[list[Any]], list[Any] | None] | None = None
     to_column: Callable[[Term], Term] | None = None
     pattern: str = r"([^\\,\u0000]|\\[\\,])*"
 
@@ -67,10 +69,19 @@ def integer_ids(reader: values.Integer) -> IdType:
             raise ValueFault("a whole number without plus sign, blanks or leading zeros")
         return reader(int(text))
 
+    def read_all(texts: list[Any]) -> list[int] | None:
+        if set(map(type, texts)) != {str}:
+            return None
+        try:
+            numbers = list(map(int, texts))
+        except ValueError:
+            return None
+        return reader.read_all(numbers) if list(map(str, numbers)) == texts else None
+
     digits = len(str(reader.high))
     pattern = f"^(0|-?[1-9][0-9]{{0,{digits - 1}}})$"
     exact = f"(0|-?({_up_to(str(reader.high))})|{reader.low})"
-    return IdType(read, {"type": "string", "pattern": pattern}, is_number=True, pattern=exact)
+    return IdType(read, {"type": "string", "pattern": pattern}, is_number=True, pattern=exact, read_all=read_all)
 
 
 def _up_to(high: str) -> str:

@@ -38,6 +38,7 @@ class JsonForm(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """How the values of a type are sent and shown.
 
     from_json, from_text: convert a value of a request to the bound value. They raise ValueFault.
+    read_all: converts many values of `from_json` at once. It returns None if they have to be converted one by one.
     shown: converts a selected value to the value that msgspec encodes.
     schema: the JSON Schema of the values that it shows. written_schema: that of the values that it accepts, if they
         are not the same.
@@ -46,6 +47,7 @@ class JsonForm(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     from_json: Callable[[Any], Any]
     from_text: Callable[[str], Any]
+    read_all: Callable[[list[Any]], list[Any] | None] | None = None
     shown: Callable[[Any], Any] | None = None
     schema: JsonSchema = {}
     written_schema: JsonSchema | None = None
@@ -220,7 +222,10 @@ def _integer(name: str, bits: int) -> ColumnType:
         family="number",
         sql_names=(f"int{bits // 8}",),
         json=JsonForm(
-            from_json=reader, from_text=reader.text, schema=schema if bits == 16 else schema | {"format": f"int{bits}"}
+            from_json=reader,
+            from_text=reader.text,
+            read_all=reader.read_all,
+            schema=schema if bits == 16 else schema | {"format": f"int{bits}"},
         ),
         comparison=Comparison(is_ordered=True),
         id_type=integer_ids(reader),

@@ -109,9 +109,11 @@ class Integer:
             return value
         raise ValueFault(self.expected)
 
-    def are_all(self, values: list[Any]) -> bool:
-        """Return whether none of many values needs a conversion. This takes a tenth of the time of converting them."""
-        return set(map(type, values)) == {int} and self.low <= min(values) and max(values) <= self.high
+    def read_all(self, values: list[Any]) -> list[int] | None:
+        """Return many values, or None if one of them is no `int` within the limits. This takes a tenth of the time of
+        converting each."""
+        is_fit = set(map(type, values)) == {int} and self.low <= min(values) and max(values) <= self.high
+        return values if is_fit else None
 
     def text(self, text: str) -> int:
         """Convert a text."""

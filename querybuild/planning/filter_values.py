@@ -12,11 +12,13 @@ from querybuild.declarations.arrays import split_list
 from querybuild.declarations.json_texts import JsonFault, load_json
 from querybuild.declarations.operators import OperatorRow
 from querybuild.declarations.resource import Attribute, Operator
-from querybuild.declarations.values import Integer, ValueFault, str_of
+from querybuild.declarations.values import ValueFault, str_of
 from querybuild.query import Limits
 
 ReadValue = Callable[[Any], list[Any]]
 """Converts the val of a filter to the bound values. Raises ValueFault."""
+
+ReadAll = Callable[[list[Any]], list[Any] | None]
 
 
 def value_reader(row: OperatorRow, attribute: Attribute, limits: Limits, *, is_text: bool) -> ReadValue:
@@ -26,15 +28,21 @@ def value_reader(row: OperatorRow, attribute: Attribute, limits: Limits, *, is_t
         case "one":
             return lambda val: [read(val)]
         case "list":
-            return lambda val: [_each(read, _items(val, attribute, limits, is_text=is_text))]
+            has_own = is_text or row.is_text or row.prepare is not None
+            read_all = None if has_own else row.value_type_of(attribute).json.read_all
+            return lambda val: [_all(read, read_all, _items(val, attribute, limits, is_text=is_text))]
         case "pair":
             return lambda val: _each(read, _pair(_items(val, attribute, limits, is_text=is_text)))
 
 
+def _all(read: Callable[[Any], Any], read_all: ReadAll | None, items: list[Any]) -> list[Any]:
+    """Convert the items of a list, at once if that is possible."""
+    done = None if read_all is None else read_all(items)
+    return _each(read, items) if done is None else done
+
+
 def _each(read: Callable[[Any], Any], items: list[Any]) -> list[Any]:
     """Convert the items of a list. The fault is one of the list, which is what an error shows."""
-    if isinstance(read, Integer) and read.are_all(items):
-        return items
     try:
         return [read(item) for item in items]
     except ValueFault as error:

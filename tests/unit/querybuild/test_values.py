@@ -544,3 +544,44 @@ def test_the_end_of_a_day_is_after_every_time(low: time | None, high: time | Non
     with nullcontext() if is_taken else pytest.raises(ValueFault):
         taken.append(read_attribute(attribute, "24:00:00"))
     assert taken == [EndOfDay()] * is_taken
+
+
+@pytest.mark.parametrize(
+    ("values", "is_fast"),
+    [
+        ([1, 2], True),
+        ([2**31 - 1, -(2**31)], True),
+        ([2**31], False),
+        ([1, True], False),
+        ([1, Decimal("2.0")], False),
+        ([1, None], False),
+        ([1, "2"], False),
+        ([], False),
+    ],
+)
+def test_many_whole_numbers_are_read_at_once(values: list[Any], is_fast: bool) -> None:
+    assert INT.json.read_all is not None
+    assert INT.json.read_all(values) == (values if is_fast else None)
+
+
+@pytest.mark.parametrize(
+    ("texts", "is_fast"),
+    [
+        (["1", "-2", "0"], True),
+        (["2147483647"], True),
+        (["2147483648"], False),
+        (["01"], False),
+        (["-0"], False),
+        (["+1"], False),
+        ([" 1"], False),
+        (["1_0"], False),
+        (["\u0661"], False),
+        (["x"], False),
+        (["1", 2], False),
+        ([], False),
+    ],
+)
+def test_many_ids_are_read_at_once(texts: list[Any], is_fast: bool) -> None:
+    """What is not read at once is read by the function for one, which may refuse it."""
+    assert INT.id_type.read_all is not None
+    assert INT.id_type.read_all(texts) == ([INT.id_type.read(text) for text in texts] if is_fast else None)
