@@ -501,7 +501,7 @@ async def test_invalid_values(typed: tuple[Api, list[str]]) -> None:
             if len(attributes) == 1 or name not in UNQUOTED:
                 assert fault["source"] == {"pointer": f"/data/attributes/{field}"}, (name, fault)
                 is_text = isinstance(attributes[field], str) or field.endswith("s")
-                assert f"is written as in “{type_of(name).example}”" in fault["detail"] or not is_text
+                assert f"is written as in “{type_of(name).json.example}”" in fault["detail"] or not is_text
             else:
                 assert (fault["code"], fault["source"]) == ("body_value_refused", {"pointer": "/data"})
             assert "CAST" not in fault["detail"]
