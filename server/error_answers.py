@@ -43,10 +43,10 @@ def answer(error: BaseException, request_id: str) -> ErrorAnswer:
     Everything else is a 500 without internal details."""
     objects = error_objects(error, request_id)
     return ErrorAnswer(
-        status=common_status({int(shown.status) for shown in objects}),
+        status=common_status({int(error_object.status) for error_object in objects}),
         headers=tuple(header for cause in _each(error) for header in _headers(cause)),
         body=encode_errors(objects),
-        is_fault=any(shown.detail is INTERNAL_DETAIL for shown in objects),
+        is_fault=any(error_object.detail is INTERNAL_DETAIL for error_object in objects),
     )
 
 

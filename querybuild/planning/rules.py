@@ -157,9 +157,7 @@ class Rules:
             for part in dict.fromkeys((rule.rows, rule.check, rule.assign))
             for read in (() if part is None else part.reads)
         ]
-        self._reads += [
-            (rule_everywhere.audience, read) for rule_everywhere in self._everywhere for read in rule_everywhere.reads
-        ]
+        self._reads += [(rule.audience, read) for rule in self._everywhere for read in rule.reads]
         self._accesses: BoundedCache[Access] = BoundedCache(MAX_ACCESSES, MAX_ACCESSES)
         self._views: BoundedCache[View] = BoundedCache(MAX_ACCESSES, MAX_ACCESSES)
         # Without the principals themselves, which would never go otherwise.

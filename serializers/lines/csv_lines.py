@@ -37,9 +37,11 @@ class CsvEncoder:
         columns = list(_columns(plan))
         self._conversions = [(index, column.convert) for index, column in enumerate(columns) if column.convert]
         texts = [index for index, column in enumerate(columns) if column.is_text and style.is_csv_safe]
-        # In the encoded lines, formulas are only seen behind a comma.
-        self._has_first_text = texts[:1] == [0]
-        self._texts = texts[self._has_first_text :]
+        if 0 in texts:
+            # In the encoded lines, formulas are only seen behind a comma.
+            self._conversions.append((0, lambda values, _: without_formulas(values)))
+            texts.remove(0)
+        self._texts = texts
         self._positions = [column.position for column in columns]
         self.head = ",".join([_head_field(column.name) for column in columns]).encode() + b"\r\n"
 
@@ -51,8 +53,6 @@ class CsvEncoder:
         columns = [values[position] for position in self._positions]
         for index, convert in self._conversions:
             columns[index] = convert(columns[index], level)
-        if self._has_first_text:
-            columns[0] = without_formulas(columns[0])
         return [encode_lines(columns, self._texts)]
 
     def included(self, level: Level) -> list[bytes]:

@@ -40,8 +40,8 @@ class Arguments(msgspec.Struct, frozen=True, eq=False):
     def _groups(self, keys: Any = None, row: Any = None, max_rows: Any = None) -> tuple[Values, ...]:
         """Return the values in the order of `Slot.position`."""
         page = self.page
-        row_id = (self.path, page.limit, page.offset, self.returned, keys, row, max_rows)
-        return self.request, self.context, page.cursor, self.argument, row_id
+        single = (self.path, page.limit, page.offset, self.returned, keys, row, max_rows)
+        return self.request, self.context, page.cursor, self.argument, single
 
 
 def arguments_of(read: PreparedRead, context: Context, path: Any = None, argument: Values = ()) -> Arguments:

@@ -36,12 +36,8 @@ async def check_privilege(database: Database, function: Function) -> None:
     if database.role is None:
         return
     oid = function.signature.oid
-    if (
-        await database.read(
-            lambda postgres_connection: postgres_connection.fetchval(_MAY_EXECUTE, oid), is_snapshot=False
-        )
-        is False
-    ):
+    may_execute = await database.read(lambda reader: reader.fetchval(_MAY_EXECUTE, oid), is_snapshot=False)
+    if may_execute is False:
         raise MissingPrivilege("The role of the request may not execute the function.")
 
 

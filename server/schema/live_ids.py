@@ -108,9 +108,7 @@ async def _find_enforced(connection: asyncpg.Connection[Any], keys: Sequence[Une
         numbers, oids, names = _flat(columns)
         rows = await connection.fetch(_KEYS, numbers, oids, names, [keys[number].is_id for number in numbers])
         enforced |= {row["key"] for row in rows}
-        columns = await _origins(
-            connection, {number: column for number, column in columns.items() if number not in enforced}
-        )
+        columns = await _origins(connection, {number: own for number, own in columns.items() if number not in enforced})
     return enforced
 
 
@@ -119,15 +117,13 @@ _KeyColumns = dict[int, list[tuple[int, str]]]
 
 
 def _flat(columns: _KeyColumns) -> tuple[list[int], list[int], list[str]]:
-    flat = [(number, oid, name) for number, column in columns.items() for oid, name in column]
+    flat = [(number, oid, name) for number, own in columns.items() for oid, name in own]
     return [number for number, _, _ in flat], [oid for _, oid, _ in flat], [name for _, _, name in flat]
 
 
 async def _origins(connection: asyncpg.Connection[Any], columns: _KeyColumns) -> _KeyColumns:
     """Return the columns that those of views show, for the keys whose columns all come from one table."""
-    plain = {
-        number: column for number, column in columns.items() if all(_PLAIN_NAME.fullmatch(name) for _, name in column)
-    }
+    plain = {number: own for number, own in columns.items() if all(_PLAIN_NAME.fullmatch(name) for _, name in own)}
     origins: dict[int, list[asyncpg.Record]] = {}
     for row in await connection.fetch(_ORIGINS, *_flat(plain)) if plain else ():
         origins.setdefault(row["key"], []).append(row)

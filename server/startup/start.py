@@ -152,8 +152,8 @@ async def prepare_database(
             log.warning("%s", fault)
         if not is_reload and (settings.database_url is None or settings.migrate):
             await migrating.apply(connection, url, settings, say)
-        for migrations in migrating.migration_sets(settings):
-            migrating.check_schema_status(await migrations.status(connection), migrations)
+        for migration_set in migrating.migration_sets(settings):
+            migrating.check_schema_status(await migration_set.status(connection), migration_set)
         if faults := await migrating.key_faults(connection, settings):
             raise StartError("\n".join(faults))
         with step("comparing the declarations with the database"):

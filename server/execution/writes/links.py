@@ -150,8 +150,8 @@ async def _write_keys(task: LinkTask, wanted: list[Any], rows: Sequence[Row]) ->
         )
         for step in steps[:-1]
     ]
-    for change in steps[-1:]:
-        await _change_links(change.task, change.statement, None, len(change.ids), change.leaving)
+    for last in steps[-1:]:
+        await _change_links(last.task, last.statement, None, len(last.ids), last.leaving)
     if any(statement.count != expected for statement, expected in sent):
         raise not_written(write, slot_pointer(write, link.slot))
     await _check_left(task, named)

@@ -90,8 +90,8 @@ def wants_page(handler: Handler) -> bool:
 def error_page(handler: Handler, made: ErrorAnswer) -> bytes:
     """Return the page of an error, and set its headers."""
     errors = [
-        {**load, "source": ": ".join([f"{key} {value}" for key, value in load.get("source", {}).items()])}
-        for load in json.loads(made.body)["errors"]
+        {**error, "source": ": ".join([f"{key} {value}" for key, value in error.get("source", {}).items()])}
+        for error in json.loads(made.body)["errors"]
     ]
     tell_of_page(handler)
     engine = handler.engine

@@ -81,6 +81,11 @@ class FormHandler(WritingHandler):
             self.set_header(name, value)
         return json.loads(made.body)["errors"], made.status
 
+    def refusal_details(self, error: ApiError) -> tuple[list[str], int]:
+        """Do the same, and return only what the errors say, with the status."""
+        refused, status = self.refusal(error)
+        return [error_object["detail"] for error_object in refused], status
+
     def go(self, url: str) -> Reply:
         """Return the answer that leads to a page."""
         return Reply(303, None, location=url)

@@ -44,8 +44,7 @@ class ImportFormHandler(FormHandler):
                 lambda *_: self.go(self.list_path()),
             )
         except ApiError as error:
-            refused, status = self.refusal(error)
-            self._show([error_object["detail"] for error_object in refused], status)
+            self._show(*self.refusal_details(error))
 
     @property
     def _text(self) -> str:

@@ -58,10 +58,10 @@ class DeleteFormHandler(FormHandler):
             plan = partial(self.plan_write, self.resource)
             await self.answer_write(self._parse, plan, self.execute_unread, lambda *_: self.go(self.list_path()))
         except ApiError as error:
-            refused, status = self.refusal(error)
-            lost = "It has changed since this page was shown. Look at it before you delete it."
-            is_lost = isinstance(error, PreconditionFailed)
-            await self._ask([lost] if is_lost else [error_object["detail"] for error_object in refused], status)
+            details, status = self.refusal_details(error)
+            if isinstance(error, PreconditionFailed):
+                details = ["It has changed since this page was shown. Look at it before you delete it."]
+            await self._ask(details, status)
 
     def _parse(self, _: list[ApiError]) -> Change:
         assert self.route is not None
@@ -119,8 +119,8 @@ class LinksFormHandler(FormHandler):
             plan = partial(self.plan_write, self.resource)
             await self.answer_write(parse, plan, self._write_link, lambda *_: self.go(self._own_form()))
         except ApiError as error:
-            refused, status = self.refusal(error)
-            await self._show("", [], [error_object["detail"] for error_object in refused], status)
+            details, status = self.refusal_details(error)
+            await self._show("", [], details, status)
 
     def _own_form(self) -> str:
         assert self.route is not None

@@ -254,9 +254,9 @@ class Server:
 
     # called by connections
 
-    def _join(self, connection: CountedConnection) -> None:
-        self._all.add(connection)
-        self._by_client.setdefault(connection.client, EvictionGroup()).add(connection)
+    def _join(self, counted: CountedConnection) -> None:
+        self._all.add(counted)
+        self._by_client.setdefault(counted.client, EvictionGroup()).add(counted)
         self._publish_count()
 
     def _publish_count(self) -> None:
@@ -293,8 +293,8 @@ class Server:
         self._slow_write_bytes += size
         if self._slow_write_bytes * SLOW_WRITE_PARTS > self._limits.unread_bytes:
             self._slow_write_bytes, now = 0, time.monotonic()
-            readers = [(connection, connection.connection.unread_bytes) for connection in self._all]
-            unread = sum([self._check_reader(connection, size, now) for connection, size in readers if size])
+            readers = [(counted, counted.connection.unread_bytes) for counted in self._all]
+            unread = sum([self._check_reader(counted, size, now) for counted, size in readers if size])
             self._evict_slow_readers(unread, now)
 
     def on_refused(self, connection: ClientConnection, status: HTTPStatus, seconds: float) -> None:
@@ -323,14 +323,14 @@ class Server:
         lost."""
         while self._tasks:
             await asyncio.wait(self._tasks)
-        for connection in self._all:
-            connection.connection.close()
+        for counted in self._all:
+            counted.connection.close()
         try:
             async with asyncio.timeout(CLOSING_SECONDS):
                 await self.wait_until_empty()
         except TimeoutError:
-            for connection in self._all:
-                connection.connection.reset()
+            for counted in self._all:
+                counted.connection.reset()
             await self.wait_until_empty()
         self._closings.log_closings(is_last=True)
 
@@ -340,10 +340,10 @@ class Server:
         now = time.monotonic()
         before, self._checked_at = self._checked_at, now
         decay, unread, heads = decay_over(now - before), 0, 0
-        for number, connection in enumerate(self._all, 1):
-            connection.update(decay)
-            unread += self._check(connection, time.monotonic())
-            heads += connection.connection.head_bytes
+        for number, counted in enumerate(self._all, 1):
+            counted.update(decay)
+            unread += self._check(counted, time.monotonic())
+            heads += counted.connection.head_bytes
             if number % CHECKED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         if unread > self._limits.unread_bytes:
@@ -399,22 +399,22 @@ class Server:
         """End the connections whose clients have not read for the longest time, until the unread bytes are within the
         limit. Clients that have read recently are kept up to twice the limit."""
         limit = self._limits.unread_bytes
-        for connection in sorted(self._all, key=lambda counted: counted.idle_at):
-            is_settled = now - connection.idle_at > SETTLED_SECONDS
+        for counted in sorted(self._all, key=lambda counted: counted.idle_at):
+            is_settled = now - counted.idle_at > SETTLED_SECONDS
             if unread <= (limit if is_settled else 2 * limit):
                 return
-            own = connection.connection.unread_bytes
+            own = counted.connection.unread_bytes
             if own >= MIN_READ_BYTES:
                 unread -= own
-                self._evict(connection, Reason.MEMORY)
+                self._evict(counted, Reason.MEMORY)
 
     def _evict_partial_heads(self, excess: int) -> None:
         """End the connections with the largest incomplete heads."""
-        for connection in sorted(self._all, key=lambda counted: counted.connection.head_bytes, reverse=True):
+        for counted in sorted(self._all, key=lambda counted: counted.connection.head_bytes, reverse=True):
             if excess <= 0:
                 return
-            excess -= connection.connection.head_bytes
-            self._evict(connection, Reason.MEMORY)
+            excess -= counted.connection.head_bytes
+            self._evict(counted, Reason.MEMORY)
 
 
 def _address(listener: socket.socket) -> IPv4Address | IPv6Address | None:

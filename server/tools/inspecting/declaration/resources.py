@@ -66,7 +66,9 @@ def declare(database: InspectedDatabase, hints: Hints) -> Inspection:
         served = _served(tables, {oid: identity for oid, identity in identities.items() if oid not in pure}, hints)
         links = links_of(tables, served)
     known = _known(database.full_names, served, links, hints)
-    names = {oid: Names(route.table.full_name, hints.of(route.table)) for oid, route in served.items()}
+    names = {
+        oid: Names(served_table.table.full_name, hints.of(served_table.table)) for oid, served_table in served.items()
+    }
     made = _all_inspected(known, names)
     reasons = [
         NotServed(table.full_name, no_identity.reason, no_identity.advice)
@@ -146,49 +148,51 @@ def _free_type(table: InspectedTable, base: str, count: Counter[str], taken: set
 
 def _remarks(served: Mapping[int, Served], hints: Hints) -> list[str]:
     """Return a message for each type and each path that is not the first choice."""
-    plain = {oid: singular(snake_case(route.table.name)) for oid, route in served.items()}
+    plain = {oid: singular(snake_case(served_table.table.name)) for oid, served_table in served.items()}
     count = Counter(plain.values())
-    hinted = {hints.of(route.table).type for route in served.values()} - {""}
+    hinted = {hints.of(served_table.table).type for served_table in served.values()} - {""}
     remarks = []
-    for oid, route in served.items():
-        name, wanted = route.table.full_name, plain[oid]
-        if wanted != route.type and count[wanted] > 1:
-            remarks.append(f"{name}: its type is {quoted(route.type)}: several tables are called {quoted(wanted)}")
-        elif wanted in hinted and not hints.of(route.table).type:
-            remarks.append(f"{name}: its type is {quoted(route.type)}: another table has {quoted(wanted)}")
-        path = _wanted_path(route.table, route.type, hints)
-        if path != route.path:
-            remarks.append(f"{name}: its path is {quoted(route.path)}: another resource has {quoted(path)}")
+    for oid, served_table in served.items():
+        name, wanted = served_table.table.full_name, plain[oid]
+        if wanted != served_table.type and count[wanted] > 1:
+            remarks.append(
+                f"{name}: its type is {quoted(served_table.type)}: several tables are called {quoted(wanted)}"
+            )
+        elif wanted in hinted and not hints.of(served_table.table).type:
+            remarks.append(f"{name}: its type is {quoted(served_table.type)}: another table has {quoted(wanted)}")
+        path = _wanted_path(served_table.table, served_table.type, hints)
+        if path != served_table.path:
+            remarks.append(f"{name}: its path is {quoted(served_table.path)}: another resource has {quoted(path)}")
     return remarks
 
 
 def _known(names: Mapping[int, str], served: Mapping[int, Served], links: list[Ends], hints: Hints) -> _Known:
-    references = {oid: references_of(route.table, served) for oid, route in served.items()}
+    references = {oid: references_of(served_table.table, served) for oid, served_table in served.items()}
     by_target: defaultdict[int, list[InspectedReference]] = defaultdict(list)
     for list_of_target in references.values():
         for reference in list_of_target:
             # Related resources need an index over the key, which a view has only by chance.
             if reference.source.kind not in VIEWS:
                 by_target[reference.target.table.oid].append(reference)
-    methods = {oid: _methods(route)[0] for oid, route in served.items()}
+    methods = {oid: _methods(served_table)[0] for oid, served_table in served.items()}
     return _Known(served, names, references, by_target, links, methods, hints)
 
 
 def _all_inspected(known: _Known, names: Mapping[int, Names]) -> list[Inspected]:
     """Declare all resources. Attributes get their names first, then the to-ones, then the other sides."""
     fields: defaultdict[int, list[InspectedField]] = defaultdict(list)
-    for oid, route in known.served.items():
-        fields[oid] += _attributes(route, known, names[oid])
+    for oid, served_table in known.served.items():
+        fields[oid] += _attributes(served_table, known, names[oid])
     to_one_names: dict[InspectedReference, tuple[str, str]] = {}
-    for oid, route in known.served.items():
+    for oid, served_table in known.served.items():
         for reference in known.references[oid]:
-            made = to_one(reference, route, names[oid], known.methods)
+            made = to_one(reference, served_table, names[oid], known.methods)
             to_one_names[reference] = made.name, names[oid].unhinted.get(made.name, made.name)
             fields[oid].append(InspectedField(made))
     for oid in known.served:
         others = [InspectedField(made) for made in _other_sides(oid, known, names[oid], to_one_names)]
         fields[oid] += sorted(others, key=lambda field: field.declaration.name)
-    return [_inspected(route, tuple(fields[oid]), known) for oid, route in known.served.items()]
+    return [_inspected(served_table, tuple(fields[oid]), known) for oid, served_table in known.served.items()]
 
 
 def _attributes(served: Served, known: _Known, names: Names) -> list[InspectedField]:
