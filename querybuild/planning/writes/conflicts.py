@@ -115,7 +115,7 @@ def _is_plain(assignment: Assignment, resource: Resource) -> bool:
     """Return whether an update may set the column as a create does."""
     attribute = assignment.attribute
     if attribute is not None:
-        return attribute.is_writable(on_create=False) and attribute.type.element is None
+        return attribute.is_writable(on_create=False)
     is_id = assignment.column in resource.id.key.columns
     related = [
         relationship

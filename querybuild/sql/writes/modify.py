@@ -21,7 +21,6 @@ from querybuild.planning.row_plan import Condition, Rows
 from querybuild.planning.rowsets import with_alias
 from querybuild.planning.writes.write_plan import Assignment, Implied, LockStrength, RowConflict, WritePlan
 from querybuild.shortcuts import Knows
-from querybuild.sql.arrays import is_of_json, typed_json
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import (
     are_met,
@@ -38,7 +37,7 @@ from querybuild.sql.statement import Statement
 from querybuild.sql.writes.free_ids import FreeIdStatements, compile_free_ids
 from querybuild.sql.writes.links import ROW, LinkStatements, compile_link
 from querybuild.sql.writes.locks import lock_clause
-from querybuild.sql.writes.parts import delete_from, into, is_updated, set_version, update_of, updated_instead
+from querybuild.sql.writes.parts import as_shown, delete_from, into, is_updated, set_version, update_of, updated_instead
 from querybuild.sql.writes.pipelined_links import compile_pipelined
 
 OF_ROW = Knows(WritePlan, used=("kind", "rows", "id_slot", "assignments", "checked", "conflict"))
@@ -282,24 +281,8 @@ def change_of_all(plan: WritePlan, binds: Binds) -> Any:
     for assignment in plan.assignments:
         value = assigned(assignment, binds.request(assignment.slot))
         column = rows.field(assignment.column)
-        query = query.set(column, _as_shown(assignment, column, _joined(assignment, value)))
+        query = query.set(column, as_shown(assignment, column, _joined(assignment, value)))
     return set_version(query, plan.resource, is_only=not plan.assignments)
-
-
-def _as_shown(assignment: Assignment, column: Term, value: Term) -> Term:
-    """Return the value to set. An array stays as it is if what is shown of it is written back: no answer shows where
-    its subscripts begin, and which null in an array of JSON is one of JSON."""
-    written = None if assignment.attribute is None else assignment.attribute.type
-    if written is None or written.element is None:
-        return value
-    if is_of_json(written):
-        same = "CAST(to_jsonb({0}) AS TEXT)=CAST(to_jsonb({1}) AS TEXT)"
-        return Template(f"CASE WHEN {same} THEN {{0}} ELSE {{1}} END", column, typed_json(written, value))
-    if written.sql.bound is None and not written.comparison.has_equality:
-        return value
-    same = "CAST({0}[:] AS TEXT)=CAST({1} AS TEXT)" if written.sql.bound is not None else "{0}[:]={1}"
-    text = f"CASE WHEN array_dims({{0}})<>array_dims({{0}}[:]) AND {same} THEN {{0}} ELSE {{1}} END"
-    return Template(text, column, value)
 
 
 def returning(plan: WritePlan, shown: Node | None, binds: Binds) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.http.conftest import Api, Inspected
+from tests.http.conftest import Api, Inspected, Sent
 
 TABLES = """
 CREATE TABLE things (id int PRIMARY KEY, numbers int[], texts text[], boxes box[], amounts numeric[], square int[][],
@@ -41,6 +41,22 @@ async def test_what_is_shown_is_written_back(inspected: Inspected) -> None:
     before = await api.sql("SELECT things::text FROM things ORDER BY id")
     assert (await api.patch("/things/1", {"data": THING | {"attributes": await attributes(api)}})).status == 200
     assert await api.sql("SELECT things::text FROM things ORDER BY id") == before
+
+
+async def test_what_is_shown_is_written_back_on_conflict(inspected: Inspected, sent: Sent) -> None:
+    """By one statement, as an update writes it."""
+    api = await inspected(TABLES)
+    before = await api.sql("SELECT things::text FROM things ORDER BY id")
+    shown = await attributes(api)
+    assert (await api.post("/things?onConflict=id", {"data": THING | {"attributes": {"plain": []}}})).status == 200
+    sent.clear()
+    assert (await api.post("/things?onConflict=id", {"data": THING | {"attributes": shown}})).status == 200
+    assert ["ON CONFLICT" in text for text in sent] == [True]
+    assert await api.sql("SELECT things::text FROM things ORDER BY id") == before
+    other = {"numbers": [1, 2], "parts": [None, 2], "plain": []}
+    assert (await api.post("/things?onConflict=id", {"data": THING | {"attributes": other}})).status == 200
+    [row] = await api.sql("SELECT numbers::text, parts::text, plain::text, texts::text FROM things WHERE id = 1")
+    assert tuple(row) == ("{1,2}", "{NULL,2}", "{}", '[-1:0]={foo,"b,ar"}')
 
 
 async def test_other_values_are_written(inspected: Inspected) -> None:
