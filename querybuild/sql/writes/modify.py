@@ -89,6 +89,7 @@ class WriteStatements(msgspec.Struct, frozen=True):
     standalone: `row` as the only statement of a transaction, if it is the whole write.
     pipelined: the statements of the whole write, if they can be sent without waiting for results
         (`pipelined_links.py`). The last one fails if they have not done it.
+    is_repeatable: whether writes of this shape can be executed as one batch of the statement `row`.
     """
 
     owner: Statement | None
@@ -107,12 +108,7 @@ class WriteStatements(msgspec.Struct, frozen=True):
     met: Statement | None = None
     standalone: Statement | None = None
     pipelined: tuple[Statement, ...] = ()
-
-    @property
-    def is_repeatable(self) -> bool:
-        """Whether writes of this shape can be executed as one batch of the statement `row`."""
-        is_more = self.owner or self.lock or self.links or self.keeps_row or self.is_limited or self.is_in_order
-        return self.row is not None and not is_more
+    is_repeatable: bool = False
 
 
 def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements:
@@ -142,10 +138,21 @@ def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements
     if row is None and statements.lock is not None and not targets and shown is None:
         pipelined = compile_pipelined(plan, statements.lock, statements.links)
         statements = msgspec.structs.replace(statements, pipelined=pipelined)
-    if row is None or statements.free_ids or statements.keeps_row or _needs_transaction(plan, shown):
-        return statements
-    is_merged = plan.kind == "create" and "create" in plan.resource.abilities.merged and CREATES.takes(plan)
-    return msgspec.structs.replace(statements, is_merged=is_merged, standalone=_standalone(plan, shown))
+    if row is not None and not (statements.free_ids or statements.keeps_row or _needs_transaction(plan, shown)):
+        is_merged = plan.kind == "create" and "create" in plan.resource.abilities.merged and CREATES.takes(plan)
+        statements = msgspec.structs.replace(statements, is_merged=is_merged, standalone=_standalone(plan, shown))
+    return msgspec.structs.replace(statements, is_repeatable=_is_repeatable(plan, statements))
+
+
+def _is_repeatable(plan: WritePlan, statements: WriteStatements) -> bool:
+    """Return whether the statement of the row does the whole write. Under a lock it does if its WHERE has all that the
+    lock is for: the criteria and rights of the row, and nothing of other rows. If it writes no row, the writes run one
+    after the other."""
+    if statements.row is None or statements.owner or statements.links or statements.keeps_row or statements.is_in_order:
+        return False
+    if statements.lock is None and not statements.is_limited:
+        return True
+    return statements.standalone is not None and not (plan.precondition or plan.kept)
 
 
 def _sets_only_version(plan: WritePlan) -> bool:
@@ -425,8 +432,11 @@ def _lock_implied(implied: Implied) -> Statement:
 
 
 def _lock_met(conflict: RowConflict) -> Statement:
+    """Compile `SELECT (SELECT "id" FROM "cars" WHERE "plate"=$1 FOR NO KEY UPDATE)`. It always returns one row, so that
+    the rows of a batch are in the order of its writes."""
     names, nulls = [assignment.column for assignment in conflict.key], conflict.has_equal_nulls
-    return _lock_equal(conflict.rows, names, conflict.key, LockStrength.NO_KEY_UPDATE, has_equal_nulls=nulls)
+    lock = _lock_equal(conflict.rows, names, conflict.key, LockStrength.NO_KEY_UPDATE, has_equal_nulls=nulls)
+    return msgspec.structs.replace(lock, sql=f"SELECT ({lock.sql})")
 
 
 def _by_slot(plan: WritePlan) -> Iterable[Assignment]:

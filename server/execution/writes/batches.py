@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from querybuild.declarations.hooks import NO_HOOKS
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.page_values import Values
 from querybuild.planning.plan import Node
@@ -228,9 +229,9 @@ def batches(writes: Sequence[PreparedWrite]) -> Iterator[list[PreparedWrite]]:
             yield batch
             batch, defined, written = [], set(), set()
         batch.append(write)
-        if write.change.kind != "create":
+        if write.change.kind != "create" or write.looked_for is not None:
             written.add(identity)
-        elif write.change.lid is not None:
+        if write.change.kind == "create" and write.change.lid is not None:
             lid = Lid(write.resource.type, write.change.lid)
             defined.add(lid)
             if write.change.id is not None:
@@ -246,19 +247,27 @@ def by_plan(planned: Sequence[PlannedWrite]) -> Iterator[list[PlannedWrite]]:
 
 
 def _is_read_next(write: PreparedWrite) -> bool:
-    kind = write.change.kind
-    return kind != "delete" and kind not in write.resource.abilities.returned and not write.is_hooked
+    kinds = {write.change.kind} if write.looked_for is None else {"create", "update"}
+    return "delete" not in kinds and not kinds <= write.resource.abilities.returned and not write.is_hooked
 
 
 def _identity(write: PreparedWrite, ids: dict[Lid, str]) -> str | Lid:
-    """Return the id of the written resource, or its lid if it has no id yet. A new resource may have an id and a
-    lid. ids: the ids of resources that have a lid."""
+    """Return the id of the written resource, or its lid if it has no id yet, or the unique values by which it is looked
+    for. A new resource may have an id and a lid. ids: the ids of resources that have a lid."""
     change = write.change
+    if write.looked_for is not None and (conflict := write.looked_for.plan.conflict) is not None:
+        return repr([write.looked_for.values[assignment.slot] for assignment in conflict.key])
     lid = Lid(write.resource.type, change.lid or "")
     return change.id if change.id is not None else ids.get(lid) or lid
 
 
 def _is_same_kind(one: PreparedWrite, other: PreparedWrite) -> bool:
-    # What is looked for may become an update. Which rows a filter finds is not known.
-    is_decided = all(write.looked_for is None and write.bulk is None for write in (one, other))
-    return is_decided and one.resource is other.resource and one.change.kind == other.change.kind
+    if one.resource is not other.resource or one.change.kind != other.change.kind:
+        return False
+    if one.bulk is not None or other.bulk is not None:
+        # Which rows a filter finds is not known.
+        return False
+    if one.looked_for is None or other.looked_for is None:
+        return one.looked_for is other.looked_for
+    # They may become updates. Custom code must not run for a create that is an update after all.
+    return one.looked_for.plan == other.looked_for.plan and one.resource.hooks is NO_HOOKS

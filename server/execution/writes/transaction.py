@@ -5,7 +5,6 @@ Nothing here writes SQL, and nothing encodes.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeVar
@@ -49,19 +48,16 @@ from server.execution.writes.answers import Answer
 from server.execution.writes.batches import batches, by_plan, way_of
 from server.execution.writes.bulk import BulkRows
 from server.execution.writes.free_ids import draw_free_ids
-from server.execution.writes.hooks import Writing
+from server.execution.writes.hooks import Writing, run_before, run_hook
 from server.execution.writes.locks import fetch_locked_row, fetch_only, lock_related, lock_rows
 from server.execution.writes.outcomes import WrittenRow, check_row, precondition_failed, written, written_row
 from server.execution.writes.rule_checks import RuleChecks
 from server.execution.writes.sequence import run_sequence
 from server.postgres.connection import PostgresConnection
-from server.postgres.custom_code import custom_code
-from server.postgres.driver_errors import SAVEPOINT_GONE, unknown_character
-from server.postgres.rules import raise_rule
+from server.postgres.driver_errors import unknown_character
 from server.preparing.reads import ReadShape
 from server.preparing.writes import PreparedRows, PreparedWrite
 
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -89,7 +85,7 @@ class Transaction:
         self.context = context
         self.planned: list[PlannedWrite] = []
         self.written: list[tuple[Resource, list[Written]]] = []
-        self._headers = headers
+        self._writing = Writing(connection, headers, context)
         self._checks = RuleChecks(connection, engine, context)
         self._is_sequence_exhausted = is_sequence_exhausted
         self._checks_sent = checks_sent
@@ -113,15 +109,15 @@ class Transaction:
         begin = 0
         for batch in batches(writes):
             indexes = range(begin, begin + len(batch))
-            looked_for, bulk = batch[0].looked_for, batch[0].bulk
+            bulk = batch[0].bulk
             try:
                 if bulk is not None:
                     answer.add_count(await self._run_bulk(batch[0], bulk))
                 else:
-                    if looked_for is None:
+                    if batch[0].looked_for is None:
                         outcomes = await self._run_batch(batch, answer.shown(begin))
                     else:
-                        outcomes = [await self._create_or_update(batch[0], looked_for)]
+                        outcomes = await self._create_or_update(batch)
                     await answer.add(indexes, outcomes, self.connection)
             except RAISED as error:
                 answer.refused(error, indexes)
@@ -176,7 +172,7 @@ class Transaction:
                 self._ids[Lid(first.resource.type, row.change.lid)] = row.id
         self.written.append((first.resource, done))
         if after is not None:
-            await self._run_custom(after, done)
+            await run_hook(after, self.connection, self._writing, done)
             await self._checks.check_written(planned, outcomes)
         if shown is not None:
             return outcomes
@@ -204,42 +200,91 @@ class Transaction:
         await self._checks.check_written([bulk.write] * len(ids), [WrittenRow(row_id, None) for row_id in ids])
         return len(ids)
 
-    async def _create_or_update(self, write: PreparedWrite, planned: PlannedWrite) -> WrittenRow:
-        """Update the row that has the unique values of a create, or create it. planned: the create, which says how the
-        row is found. Raises IdConflict."""
-        resource, create = write.resource, msgspec.structs.replace(write.change, on_conflict=None)
-        row = await self._found_row(planned)
-        if row is None:
+    async def _create_or_update(self, batch: Sequence[PreparedWrite]) -> list[WrittenRow]:
+        """Update the rows that have the unique values of creates, and create the others. If one of several is refused,
+        they run one after the other. Raises IdConflict."""
+        if len(batch) > 1:
+            planned, done, ids = len(self.planned), len(self.written), dict(self._ids)
             savepoint = self.connection.transaction()
             await savepoint.start()
             try:
-                [created] = await self._run_batch([PreparedWrite(resource, create, None)], None)
+                outcomes = await self._create_or_update_all(batch)
+            except RAISED:
+                outcomes = None
+            if outcomes is not None:
+                await savepoint.commit()
+                return outcomes
+            await savepoint.rollback()
+            del self.planned[planned:], self.written[done:]
+            self._ids = ids
+        return [await self._create_or_update_one(write) for write in batch]
+
+    async def _create_or_update_all(self, batch: Sequence[PreparedWrite]) -> list[WrittenRow] | None:
+        """Return the rows, or None if two of the writes are of one row."""
+        row_ids = await self._find_rows(batch)
+        updates = {index: row_id for index, row_id in enumerate(row_ids) if row_id is not None}
+        if len(set(updates.values())) < len(updates):
+            return None
+        creates = [index for index in range(len(batch)) if index not in updates]
+        outcomes: dict[int, WrittenRow] = {}
+        for indexes, writes in (
+            (creates, [_as_create(batch[index]) for index in creates]),
+            ([*updates], [self._as_update(batch[index], row_id) for index, row_id in updates.items()]),
+        ):
+            if writes:
+                outcomes.update(zip(indexes, await self._run_batch(writes, None), strict=True))
+        return [self._known(batch[index], outcomes[index], index in updates) for index in range(len(batch))]
+
+    async def _create_or_update_one(self, write: PreparedWrite) -> WrittenRow:
+        [row_id] = await self._find_rows([write])
+        if row_id is None:
+            savepoint = self.connection.transaction()
+            await savepoint.start()
+            try:
+                [created] = await self._run_batch([_as_create(write)], None)
             except Conflict:
                 # Another client may have created it meanwhile. If the principal may not read it, it stays a conflict.
                 await savepoint.rollback()
-                row = await self._found_row(planned)
-                if row is None:
+                [row_id] = await self._find_rows([write])
+                if row_id is None:
                     raise
             else:
                 await savepoint.commit()
                 return created
+        [updated] = await self._run_batch([self._as_update(write, row_id)], None)
+        return self._known(write, updated, is_update=True)
+
+    def _as_update(self, write: PreparedWrite, row_id: Any) -> PreparedWrite:
+        """Return the update of the row that has the unique values of a create. Raises IdConflict, Forbidden,
+        Unauthenticated."""
+        resource, create, planned = write.resource, write.change, write.looked_for
+        assert planned is not None
         slot = planned.plan.id_slot
-        if create.id is not None and (slot is None or planned.values[slot] != row):
+        if create.id is not None and (slot is None or planned.values[slot] != row_id):
             detail = f"The {resource.type} with these values has another id."
             raise IdConflict(detail, pointer=member_pointer(create.pointer, "id"))
         check_action(resource, "update", self.context)
-        update = msgspec.structs.replace(create, kind="update", id=str(row), lid=None)
-        [updated] = await self._run_batch([PreparedWrite(resource, update, None)], None)
-        if create.lid is not None:
-            self._ids[Lid(resource.type, create.lid)] = updated.id
-        return msgspec.structs.replace(updated, is_update=True)
+        update = msgspec.structs.replace(create, on_conflict=None, kind="update", id=str(row_id), lid=None)
+        return PreparedWrite(resource, update, None)
 
-    async def _found_row(self, planned: PlannedWrite) -> Any:
-        """Lock the row that has the unique values of a create, and return its id, or None."""
-        met = self.engine.statements.of_write(planned.plan, None).met
+    def _known(self, write: PreparedWrite, row: WrittenRow, is_update: bool) -> WrittenRow:
+        """Return the written row. If it is an update, later writes know its id by the lid of the create."""
+        if is_update and write.change.lid is not None:
+            self._ids[Lid(write.resource.type, write.change.lid)] = row.id
+        return msgspec.structs.replace(row, is_update=is_update)
+
+    async def _find_rows(self, writes: Sequence[PreparedWrite]) -> list[Any]:
+        """Lock the rows that have the unique values of creates, and return their ids, each of which may be None."""
+        planned = [write.looked_for for write in writes if write.looked_for is not None]
+        met = self.engine.statements.of_write(planned[0].plan, None).met
         assert met is not None
-        locked = await fetch_locked_row(self.connection, met, self._arguments(planned).of(met))
-        return None if locked is None else locked[0]
+        values = [self._arguments(each).of(met) for each in planned]
+        if len(values) == 1:
+            row = await fetch_locked_row(self.connection, met, values[0])
+            return [None if row is None else row[0]]
+        for _ in range(2 if met.decides_again else 1):
+            rows = await self.connection.fetch_batch(met.sql, values, self._most_bytes)
+        return [row[0] for row in rows]
 
     async def _plan(self, writes: Sequence[PreparedWrite]) -> tuple[Sequence[PreparedWrite], list[PlannedWrite]]:
         """Return the plans of the writes. Some can only be made here: the row has to be found, or custom code may
@@ -252,7 +297,7 @@ class Transaction:
         before = first.resource.hooks.before(first.change.kind)
         if before is not None:
             raise_all(errors)
-            changes = await self._run_before(before, changes)
+            changes = await run_before(before, self.connection, self._writing, changes)
         planned = [self.engine.writes.plan(first.resource, change, self.context, errors) for change in changes]
         raise_all(errors)
         changed = zip(writes, changes, strict=True)
@@ -278,40 +323,6 @@ class Transaction:
             raise ResourceNotFound(f"{owner} has no {quoted(related.relationship.name)} to write.")
         change = msgspec.structs.replace(change, match=_match_of_row(change.match, str(row_id)))
         return with_id(change, str(row_id), errors, of="the related resource")
-
-    async def _run_before(
-        self, before: Callable[[Writing, list[Change]], Awaitable[Sequence[Change] | None]], sent: list[Change]
-    ) -> list[Change]:
-        """Return the changes that custom code makes of those that were sent."""
-        # A retry must begin with the changes that were sent, so custom code gets a copy.
-        changes = await self._run_custom(before, copy.deepcopy(sent))
-        if changes is None:
-            changes = sent
-        if [(change.kind, change.lid) for change in changes] != [(change.kind, change.lid) for change in sent]:
-            raise ValueError(f"custom code was given {len(sent)} changes, and gives others or another number of them")
-        # Custom code may have made a new change, and must not lose what the client demands.
-        return [msgspec.structs.replace(change, match=asked.match) for change, asked in zip(changes, sent, strict=True)]
-
-    async def _run_custom(self, hook: Callable[[Writing, list[Item]], Awaitable[Result]], items: list[Item]) -> Result:
-        """Run custom code in a savepoint. The savepoint cannot be released if the code has ended the transaction, or
-        has ignored a statement that failed: then no answer can be true. If PostgreSQL refuses a statement of the custom
-        code, that is a fault of the code, and not of the document."""
-        self.connection.require_reset()
-        savepoint = self.connection.transaction()
-        await savepoint.start()
-        try:
-            with custom_code(self.connection):
-                result = await hook(Writing(self.connection, self._headers, self.context), items)
-            await savepoint.commit()
-            self.connection.count_received()
-        except SAVEPOINT_GONE as error:
-            raise RuntimeError("custom code has ended the transaction that it was given") from error
-        except Exception as error:
-            raise_rule(error)
-            if is_refusal(error):
-                raise RuntimeError("PostgreSQL refuses a statement of custom code") from error
-            raise
-        return result
 
     async def _write(
         self, planned: Sequence[PlannedWrite], shown: Node | None, *, is_checked: bool
@@ -444,6 +455,11 @@ class Transaction:
         if isinstance(value, Lid):
             return self._ids[value]
         return [self._resolved(item) for item in value] if isinstance(value, list) else value
+
+
+def _as_create(write: PreparedWrite) -> PreparedWrite:
+    """Return the create that `onConflict` may make an update, as one that cannot."""
+    return PreparedWrite(write.resource, msgspec.structs.replace(write.change, on_conflict=None), None)
 
 
 def _is_refused_together(error: Exception) -> bool:

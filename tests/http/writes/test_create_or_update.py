@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.http.conftest import Answer, Api, Inspected, Sent
+from tests.http.conftest import MEDIA_TYPE, Answer, Api, Inspected, Sent
 from tests.http.operating import EXTENDED, add, remove, unchanged, update
 from tests.http.people import document, linked, of
 from tests.principals import HEADER, principal, trust_headers
@@ -356,6 +356,66 @@ async def test_rules(inspected: Inspected) -> None:
     ]
 
 
+OWN = {"name": "owner", "op": "eq", "val": SUBJECT}
+OWN_CARS = [Allow(SIGNED_IN, "all", rows=OWN, assign={"owner": SUBJECT})]
+
+
+async def own_cars(inspected: Inspected, tables: str = TABLES) -> Api:
+    """Start a server that shows each principal only their own cars."""
+    everything = [Allow(SIGNED_IN, "all")]
+    others = [Resource(one.type, one.path, one.table, one.attributes, access=everything) for one in OTHERS[:2]]
+    api = await inspected(tables, Catalog((car(access=OWN_CARS), *others)))
+    trust_headers(api.app.engine)
+    return api
+
+
+async def by_ann(api: Api, body: Any, path: str = "/operations") -> Answer:
+    media_type = MEDIA_TYPE if path != "/operations" else EXTENDED
+    return await api.request("POST", path, body, headers={HEADER: principal("ann"), "Content-Type": media_type})
+
+
+async def test_a_thousand_under_rules(inspected: Inspected, sent: Sent) -> None:
+    """They are batches, although a rule asks who may update which row."""
+    api = await own_cars(inspected)
+    for status in (201, 200):
+        rows = [{"plate": str(n), "doors": status + n, "slot": n} for n in range(1_000)]
+        sent.clear()
+        answer = await by_ann(api, adds(rows))
+        assert answer.status == 200, answer.body
+        shown = [one["data"]["attributes"] for one in answer.document["atomic:results"]]
+        assert [(one["plate"], one["doors"], one["owner"]) for one in shown] == [
+            (row["plate"], row["doors"], "ann") for row in rows
+        ]
+        assert len(sent) < 20, sent
+    assert len(await cars(api)) == 1_002
+
+
+async def test_the_refused_one_of_many(inspected: Inspected) -> None:
+    """A hidden row makes a conflict with its own pointer, and nothing is written."""
+    api = await own_cars(inspected)
+    before = await cars(api)
+    for plates in (["N", "B", "A"], ["A", "N", "B", "A"], ["B", *map(str, range(40))]):
+        rows = [{"plate": plate, "doors": 9, "slot": n} for n, plate in enumerate(plates)]
+        answer = await by_ann(api, adds(rows))
+        pointer = f"/atomic:operations/{plates.index('B')}/data/attributes/plate"
+        assert [(one["code"], one["source"]["pointer"]) for one in answer.errors] == [("conflict", pointer)]
+        assert await cars(api) == before
+
+
+async def test_a_batch_with_lids(inspected: Inspected) -> None:
+    """Later operations know the ids of the rows that were there, and of the new ones."""
+    api = await own_cars(inspected)
+    body = adds([{"plate": plate, "slot": n} for n, plate in enumerate("NAM")])
+    for operation in body["atomic:operations"]:
+        operation["data"]["lid"] = operation["data"]["attributes"]["plate"]
+    for plate in "ANM":
+        change = {"op": "update", "data": {"type": "car", "lid": plate, "attributes": {"colour": plate}}}
+        body["atomic:operations"].append(change)
+    answer = await by_ann(api, body)
+    assert answer.status == 200, answer.body
+    assert {row[1]: row[4] for row in await cars(api)} == {"A": "A", "N": "N", "M": "M", "B": "blue"}
+
+
 async def test_hooks(inspected: Inspected) -> None:
     ran: list[tuple[str, Any]] = []
 
@@ -470,10 +530,11 @@ async def test_clients_at_once(inspected: Inspected) -> None:
     assert tuple(row) == (3, 120)
 
 
-async def test_a_model(inspected: Inspected) -> None:
+@pytest.mark.parametrize("has_rules", [False, True])
+async def test_a_model(inspected: Inspected, has_rules: bool) -> None:
     """Random creates, by one statement and under locks, leave the rows that a table in Python has."""
-    chance = random.Random(3)
-    api = await inspected(TABLES + "DELETE FROM cars;", CATALOG)
+    chance, tables = random.Random(3), TABLES + "DELETE FROM cars;"
+    api = await (own_cars(inspected, tables) if has_rules else inspected(tables, CATALOG))
     model: dict[str, dict[str, Any]] = {}
     for _ in range(60):
         rows = [
@@ -482,10 +543,10 @@ async def test_a_model(inspected: Inspected) -> None:
             for plate in chance.choices("ABCDEF", k=chance.choice((1, 1, 2, 12)))
         ]
         if len(rows) == 1 and chance.random() < 0.7:
-            answer = await api.post("/cars?onConflict=plate", document("car", rows[0]))
+            answer = await by_ann(api, document("car", rows[0]), "/cars?onConflict=plate")
             assert answer.status == (200 if rows[0]["plate"] in model else 201)
         else:
-            answer = await api.post("/operations", adds(rows))
+            answer = await by_ann(api, adds(rows))
             assert answer.status == 200, answer.body
         for row in rows:
             model.setdefault(row["plate"], {"doors": None, "number": None, "count": 0}).update(row)

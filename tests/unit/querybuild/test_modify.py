@@ -131,6 +131,7 @@ def test_delete() -> None:
         keeps_row=False,
         is_in_order=False,
         standalone=statements.standalone,
+        is_repeatable=True,
     )
 
 
