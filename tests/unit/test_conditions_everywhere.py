@@ -65,7 +65,7 @@ def test_written_rows() -> None:
     statements = compile_write(msgspec.structs.replace(write.plan, rows=rows))
     some = (statements.row, statements.there, statements.lock, statements.standalone)
     assert [one is not None and one.sql.count("FALSE") for one in some] == [1, 1, 1, 2]
-    assert (statements.is_limited, statements.is_repeatable, statements.has_rights) == (True, False, False)
+    assert (statements.is_limited, statements.is_repeatable, statements.has_rights) == (True, True, False)
 
 
 def test_the_rights_of_written_rows() -> None:
@@ -74,7 +74,7 @@ def test_the_rights_of_written_rows() -> None:
     statements = compile_write(msgspec.structs.replace(write.plan, rows=rows))
     some = (statements.row, statements.there, statements.lock, statements.standalone)
     assert [one is not None and one.sql.count("FALSE") for one in some] == [1, 1, 1, 1]
-    assert (statements.is_limited, statements.is_repeatable, statements.has_rights) == (True, False, True)
+    assert (statements.is_limited, statements.is_repeatable, statements.has_rights) == (True, True, True)
 
 
 def test_what_a_written_row_must_be() -> None:
@@ -108,4 +108,5 @@ def test_criteria_that_read_other_rows_need_a_lock() -> None:
         statements = compile_write(plan)
         assert statements.lock is not None
         assert (statements.standalone, statements.lock.decides_again) == (None, True)
+        assert not statements.is_repeatable
     assert compile_write(msgspec.structs.replace(write.plan, checked=forbidden)).standalone is None

@@ -141,18 +141,16 @@ def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements
     if row is not None and not (statements.free_ids or statements.keeps_row or _needs_transaction(plan, shown)):
         is_merged = plan.kind == "create" and "create" in plan.resource.abilities.merged and CREATES.takes(plan)
         statements = msgspec.structs.replace(statements, is_merged=is_merged, standalone=_standalone(plan, shown))
-    return msgspec.structs.replace(statements, is_repeatable=_is_repeatable(plan, statements))
+    return msgspec.structs.replace(statements, is_repeatable=_is_repeatable(statements))
 
 
-def _is_repeatable(plan: WritePlan, statements: WriteStatements) -> bool:
+def _is_repeatable(statements: WriteStatements) -> bool:
     """Return whether the statement of the row does the whole write. Under a lock it does if its WHERE has all that the
     lock is for: the criteria and rights of the row, and nothing of other rows. If it writes no row, the writes run one
     after the other."""
     if statements.row is None or statements.owner or statements.links or statements.keeps_row or statements.is_in_order:
         return False
-    if statements.lock is None and not statements.is_limited:
-        return True
-    return statements.standalone is not None and not (plan.precondition or plan.kept)
+    return statements.standalone is not None or (statements.lock is None and not statements.is_limited)
 
 
 def _sets_only_version(plan: WritePlan) -> bool:
