@@ -30,6 +30,7 @@ from server.errors import (
     KeyRequired,
     OutcomeUnknown,
     PreconditionFailed,
+    PreconditionUnsupported,
     RequestFault,
 )
 from server.execution.execute import ReadResult
@@ -387,13 +388,19 @@ class WritingHandler(ReadingHandler):
         await self.answer_write(parse, partial(self.plan_read_back, resource), execute, self._reply_created)
 
     async def _execute_if_none(self, answered: AnsweredWrite) -> tuple[Any, ReadResult | None]:
-        """Create a resource if none has its id. Raises PreconditionFailed."""
+        """Create a resource if none has its id. Raises PreconditionFailed, PreconditionUnsupported."""
+        write = answered.write
+        has_id = write.change.id is not None or (write.planned is not None and write.planned.plan.id_slot is not None)
+        if not has_id or write.change.on_conflict is not None:
+            why = "the body names none" if not has_id else "onConflict updates it"
+            detail = f"{IF_NONE_MATCH} is about the resource with the id of the body, and {why}."
+            raise PreconditionUnsupported(detail, header=IF_NONE_MATCH)
         try:
             return await self.execute_write(answered)
         except Conflict as error:
             if error.pointer != "/data/id":
                 raise
-            detail = f"There is a {answered.write.resource.type} with this id already."
+            detail = f"There is a {write.resource.type} with this id already."
             raise PreconditionFailed(detail, header=IF_NONE_MATCH) from error
 
     def plan_read_back(

@@ -395,6 +395,18 @@ async def test_a_client_that_wants_a_new_resource(start: Start, database_url: st
     assert (await send(api, "POST", "/groups", body)).status == 409
 
 
+async def test_a_client_that_wants_a_new_resource_and_does_not_say_which(start: Start, database_url: str) -> None:
+    """Nor may `onConflict` update the resource that must not be there."""
+    resources = [msgspec.structs.replace(one, client_ids=one.type == "group") for one in built_in()]
+    api = await start(database_url, Catalog(resources))
+    groups = await api.sql("SELECT * FROM groups ORDER BY id")
+    for path, members in (("/groups", {}), ("/groups?onConflict=id", {"id": "1"}), ("/groups?onConflict=name", {})):
+        body = document("group", {"name": "Analytical Engines"}, **members)
+        answer = await send(api, "POST", path, body, If_None_Match="*")
+        assert codes(answer) == (400, ["precondition_unsupported"], [{"header": "If-None-Match"}])
+    assert await api.sql("SELECT * FROM groups ORDER BY id") == groups
+
+
 async def test_linkage_has_one_tag_on_all_pages(library: Any) -> None:
     api: Api = await library(max_included=3)
     paths = [
