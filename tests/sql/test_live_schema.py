@@ -196,8 +196,12 @@ READS = frozenset({"list", "detail"})
 CASES: list[tuple[Resource, list[str]]] = [
     (thing(table="thongs"), ["there is no table “thongs” in the database"]),
     (thing(table="Things"), ["there is no table “Things” in the database"]),
-    (thing(schema="corner"), ["there is no table “things” in the database"]),
-    (thing(schema="nowhere"), ["there is no table “things” in the database"]),
+    (thing(schema="corner"), ["there is no table “things” in the schema “corner”"]),
+    (thing(schema="nowhere"), ["there is no table “things” in the schema “nowhere”"]),
+    (
+        thing(table="corner.things"),
+        ["there is no table “corner.things” in the database. Write its schema apart: 'things', schema='corner'"],
+    ),
     (thing(id=Id(column="no")), ["the table “things” has no column “no”. Did you mean “note”?"]),
     (thing(id=Id(type=INT)), ["the id is declared as int, and its column is int8"]),
     (thing(id=Id(type=UUID)), ["the id is declared as uuid, and its column is int8"]),

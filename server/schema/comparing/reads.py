@@ -73,6 +73,14 @@ def everywhere_faults(table: LiveTable, everywhere: Sequence[Everywhere]) -> Ite
             yield from read_privileges(table, (name,))
 
 
+def no_table(schema: str | None, name: str) -> str:
+    """Return the reason that a declared table does not exist."""
+    before, _, own_name = name.rpartition(".")
+    hint = f". Write its schema apart: {own_name!r}, schema={before!r}" if before and not schema else ""
+    where = f"schema {quoted(schema)}" if schema else "database"
+    return f"there is no table {quoted(name)} in the {where}{hint}"
+
+
 def _link_faults(
     resource: Resource,
     relationship: Relationship,
@@ -84,7 +92,7 @@ def _link_faults(
     assert link is not None
     links = tables[link.schema, link.table]
     if links is None:
-        yield f"there is no table {quoted(link.table)} in the database"
+        yield no_table(link.schema, link.table)
         return
     yield from type_faults(link.source_columns, link.table, links, resource)
     yield from type_faults(link.target_columns, link.table, links, target)

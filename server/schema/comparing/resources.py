@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 
 from querybuild.declarations.catalog import Catalog, Everywhere
 from querybuild.declarations.resource import Attribute, Relationship, Resource
-from querybuild.errors import quoted
 from server.schema.comparing import reads, writes
 from server.schema.comparing.versions import version_faults
 from server.schema.fault import Fault
@@ -24,7 +23,7 @@ def resource_faults(
     them. is_read_only: whether nothing has to be writable."""
     table = tables[resource.schema, resource.table]
     if table is None:
-        yield Fault(f"there is no table {quoted(resource.table)} in the database", resource.type)
+        yield Fault(reads.no_table(resource.schema, resource.table), resource.type)
         return
     everywhere = catalog.everywhere
     for reason in (
