@@ -242,7 +242,7 @@ class TableAbilities(msgspec.Struct, frozen=True):
     has_unique_ids: whether a constraint keeps the ids unique. is_view: whether it is a view, a materialized view or a
     foreign table. version: what tells whether a row has changed, if anything does. unique_keys: those that ON CONFLICT
     may name. tells_updates: whether `xmax` tells an updated row from a new one. indexed: the columns that are the first
-    of an index.
+    of an index. null_columns: those that are null in a new row if they are not set.
     """
 
     locks_rows: bool = True
@@ -260,6 +260,7 @@ class TableAbilities(msgspec.Struct, frozen=True):
     unique_keys: tuple[UniqueKey, ...] = ()
     tells_updates: bool = False
     indexed: frozenset[str] = frozenset()
+    null_columns: frozenset[str] = frozenset()
 
 
 class Link(msgspec.Struct, frozen=True, eq=False):

@@ -227,6 +227,14 @@ class LiveTable(msgspec.Struct, frozen=True, kw_only=True):
     indexed: frozenset[str]
 
     @property
+    def null_columns(self) -> frozenset[str]:
+        """The columns that are null in a new row if they are not set. What a view sets instead is not known."""
+        if self.kind not in ("r", "p"):
+            return frozenset()
+        columns = self.columns.items()
+        return frozenset([name for name, column in columns if not (column.has_default or column.is_not_null)])
+
+    @property
     def quoted_name(self) -> str:
         """The name for a statement."""
         return f"{quote_ident(self.schema)}.{quote_ident(self.name)}"

@@ -4,8 +4,9 @@ their plans.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, groupby, pairwise
+from operator import attrgetter
 from typing import Any, Literal
 
 import msgspec
@@ -15,6 +16,8 @@ from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.page_values import Values
 from querybuild.planning.plan import Node
 from querybuild.planning.rows import Row
+from querybuild.planning.writes.uniform import by_form, uniform
+from querybuild.planning.writes.write_plan import WritePlan
 from querybuild.query import Lid
 from querybuild.shortcuts import Knows
 from querybuild.sql.statement import Statement
@@ -240,10 +243,23 @@ def batches(writes: Sequence[PreparedWrite]) -> Iterator[list[PreparedWrite]]:
         yield batch
 
 
-def by_plan(planned: Sequence[PlannedWrite]) -> Iterator[list[PlannedWrite]]:
-    """Group consecutive writes with the same plan."""
-    for _, same in groupby(planned, key=lambda write: write.plan):
-        yield list(same)
+def groups(
+    planned: Sequence[PlannedWrite], statements_of: Callable[[WritePlan], WriteStatements]
+) -> Iterator[tuple[Sequence[PlannedWrite], Sequence[PlannedWrite] | None]]:
+    """Yield consecutive writes that run together, and the batch that they are: the same writes with one plan. None:
+    they run one after the other."""
+
+    def is_batch(group: Sequence[PlannedWrite]) -> bool:
+        return way_of(group, statements_of(group[0].plan)) == "rows"
+
+    for group in by_form(planned):
+        batch = uniform(group)
+        if batch is not None and is_batch(batch):
+            yield group, batch
+            continue
+        for _, same in groupby(group, key=attrgetter("plan")):
+            alike = list(same)
+            yield alike, alike if is_batch(alike) else None
 
 
 def _is_read_next(write: PreparedWrite) -> bool:

@@ -45,7 +45,7 @@ from server.execution.refusals import is_refusal
 from server.execution.unfit_values import unfit_value
 from server.execution.versions import read_linkage_version
 from server.execution.writes.answers import Answer
-from server.execution.writes.batches import batches, by_plan, way_of
+from server.execution.writes.batches import batches, groups
 from server.execution.writes.bulk import BulkRows
 from server.execution.writes.free_ids import draw_free_ids
 from server.execution.writes.hooks import Writing, run_before, run_hook
@@ -329,31 +329,29 @@ class Transaction:
     ) -> list[WrittenRow]:
         """Run writes. is_checked: whether the rows are as the rules demand after them, not only after custom code."""
         outcomes: list[WrittenRow] = []
-        for group in by_plan(planned):
+        for group, batch in groups(planned, lambda plan: self.engine.statements.of_write(plan, shown)):
             for write in group if self._checks_sent else ():
                 await self._checks.check_sent(write, self._arguments(write))
-            statements = self.engine.statements.of_write(group[0].plan, shown)
-            rows = await self._run_rows(group, shown, statements) if way_of(group, statements) == "rows" else None
-            if rows is not None:
-                outcomes += [written_row(group[0].plan, row) for row in rows]
+            rows = None if batch is None else await self._run_rows(batch, shown)
+            if batch is not None and rows is not None:
+                outcomes += [written_row(batch[0].plan, row) for row in rows]
                 if is_checked:
                     await self._checks.check_written(group, outcomes[-len(group) :])
                 continue
             for write in group:
-                outcomes.append(await self._run_one(write, statements))
+                outcomes.append(await self._run_one(write, self.engine.statements.of_write(write.plan, shown)))
                 if is_checked:
                     await self._checks.check_written([write], outcomes[-1:])
         return outcomes
 
-    async def _run_rows(
-        self, group: Sequence[PlannedWrite], shown: Node | None, statements: WriteStatements
-    ) -> Sequence[Row] | None:
+    async def _run_rows(self, group: Sequence[PlannedWrite], shown: Node | None) -> Sequence[Row] | None:
         """Run writes with the same plan as a batch, and return their rows. Returns None if one of them fails: then
         none was written. The driver does not report which one failed, so they have to run in sequence."""
+        plan = group[0].plan
+        statements = self.engine.statements.of_write(plan, shown)
         statement = statements.row
         assert statement is not None
         values = [self._arguments(write).of(statement) for write in group]
-        plan = group[0].plan
         rows = await self._all_or_none(len(group), lambda: self._fetch_rows(plan, shown, statement, values))
         if rows is None and statements.free_ids is not None:
             rows = await self._run_with_free_ids(group, statements.free_ids)

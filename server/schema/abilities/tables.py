@@ -78,6 +78,7 @@ async def with_abilities(
             # PostgreSQL cannot return `xmax` of partitions.
             tells_updates=resource in tables and tables[resource].kind == "r",
             indexed=tables[resource].indexed if resource in tables else frozenset(),
+            null_columns=tables[resource].null_columns if resource in tables else frozenset(),
         )
         for resource in resources
     }

@@ -22,6 +22,7 @@ from querybuild.planning.context import Context
 from querybuild.planning.plan import Branch, Node, ReadPlan
 from querybuild.planning.reads import counting, fetching, list_names, stream_plan
 from querybuild.planning.row_plan import Rows
+from querybuild.planning.writes import uniform
 from querybuild.planning.writes.write_plan import LinkWrite, WritePlan
 from querybuild.query import Change, Identifier, LinkageChange, Query
 from querybuild.shortcuts import Knows
@@ -131,21 +132,22 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
             "creates": modify.CREATES,
             "pipelined": pipelined_links.PLAN,
             "bulk": bulk.OF_ROWS,
+            "uniform": uniform.UNIFORM,
         },
         """
-                  form     row      creates  pipelined  bulk
-    kind          used     used     used     used       used
-    rows          used     used     used     used       used
-    id_slot       used     used     used     used       used
-    assignments   used     used     used     refused    used
-    links         used     refused  refused  used       refused
-    precondition  refused  refused  refused  refused    refused
-    linkage       refused  refused  refused  refused    refused
-    kept          used     refused  refused  refused    refused
-    implied       used     refused  refused  refused    refused
-    owner         refused  refused  refused  refused    refused
-    checked       used     used     refused  refused    used
-    conflict      used     used     refused  refused    refused
+                  form     row      creates  pipelined  bulk     uniform
+    kind          used     used     used     used       used     used
+    rows          used     used     used     used       used     used
+    id_slot       used     used     used     used       used     used
+    assignments   used     used     used     refused    used     used
+    links         used     refused  refused  used       refused  refused
+    precondition  refused  refused  refused  refused    refused  refused
+    linkage       refused  refused  refused  refused    refused  refused
+    kept          used     refused  refused  refused    refused  refused
+    implied       used     refused  refused  refused    refused  refused
+    owner         refused  refused  refused  refused    refused  refused
+    checked       used     used     refused  refused    used     used
+    conflict      used     used     refused  refused    refused  refused
     """,
     ),
     LinkWrite: (
