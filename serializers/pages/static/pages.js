@@ -73,10 +73,14 @@ document.querySelector("[role=alert][tabindex]")?.focus();
 // Suggests related rows while their label is typed.
 for (const input of document.querySelectorAll("input[data-search]")) {
   const { search, by, type, into } = input.dataset;
+  const id = document.getElementById(into);
+  const title = id.parentElement.querySelector(".muted");
+  const tell = (label) => { if (title) title.textContent = label; };
+  id.addEventListener("input", () => { tell(""); });
   const list = Object.assign(document.createElement("ul"), { className: "matches" });
   const live = Object.assign(document.createElement("p"), { className: "muted" });
   live.setAttribute("role", "status");
-  input.after(live, list);
+  input.parentElement.append(live, list);
   let asked = 0;
   input.addEventListener("input", async () => {
     const text = input.value.trim();
@@ -97,7 +101,8 @@ for (const input of document.querySelectorAll("input[data-search]")) {
       const label = one.attributes[by] || one.id;
       const button = Object.assign(document.createElement("button"), { type: "button", textContent: label });
       button.addEventListener("click", () => {
-        document.getElementById(into).value = one.id;
+        id.value = one.id;
+        tell(label);
         input.value = "";
         list.replaceChildren();
         live.textContent = `${label} is chosen.`;
