@@ -90,7 +90,7 @@ PARTS = [
     Part(
         HANDLER,
         "_headers",
-        (BASE, READING, WRITING),
+        (BASE, READING, WRITING, "server/handlers/conditional.py"),
         "the headers of the answer, which are set without a check of values",
     ),
     Part(HANDLER, "_write_buffer", (BASE, CUSTOM), "the pieces of the body that are not sent yet"),

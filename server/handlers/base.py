@@ -408,7 +408,7 @@ class Handler(RequestHandler):
         if not hasattr(self, "request_id"):
             given = self.request.headers.by_name.get("X-Request-Id", [""])
             is_usable = len(given) == 1 and _REQUEST_ID.fullmatch(given[0])
-            self.request_id = given[0] if is_usable else f"{random.getrandbits(128):032x}"
+            self.request_id = given[0] if is_usable else random.randbytes(16).hex()
         date = http_date(int(time.time()))
         self._headers = Headers(
             {"Date": [date], "Content-Type": [MEDIA_TYPE], "Vary": ["Accept"], "X-Request-Id": [self.request_id]}
@@ -430,7 +430,7 @@ class Handler(RequestHandler):
     def set_server_timing(self) -> None:
         """Set the header Server-Timing, if the settings allow it."""
         if self.stages and telling.sends_timing(self.engine, self.request):
-            self._headers["Server-Timing"] = telling.timing(self.stages)
+            self._headers.put("Server-Timing", telling.timing(self.stages))
 
     def finish_document(self, body: bytes, status: int = 200) -> None:
         """Send this document as the answer."""
@@ -443,7 +443,7 @@ class Handler(RequestHandler):
             self._finish_whole(body)
 
     def _finish_whole(self, body: bytes) -> None:
-        self._headers["Content-Length"] = str(len(body))
+        self._headers.put("Content-Length", str(len(body)))
         # This is what `write` does, without its check of the type.
         self._write_buffer.append(body)
         self.finish()

@@ -14,7 +14,7 @@ from server.http.preconditions import IF_MATCH, IF_NONE_MATCH, sent_tags
 def ends_with_tag(handler: Handler, etag: str, version: str | None, size: int) -> bool:
     """Set the ETag of a read, and answer with 304 if the client has the document. Returns whether it was answered.
     size: of the document. Raises PreconditionFailed, InvalidTag."""
-    handler.set_header("ETag", etag)
+    handler._headers.put("Etag", etag)
     headers = handler.request.headers
     if IF_MATCH in headers.by_name:
         _check_match(sent_tags(headers, IF_MATCH), etag, version)
@@ -24,7 +24,7 @@ def ends_with_tag(handler: Handler, etag: str, version: str | None, size: int) -
     if tags is None or not tags.has(etag):
         return False
     if handler.will_compress(size):
-        handler.set_header("ETag", compressed(etag))
+        handler._headers.put("Etag", compressed(etag))
     handler.set_status(304)
     handler.clear_header("Content-Type")
     handler.set_server_timing()

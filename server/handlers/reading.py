@@ -377,7 +377,8 @@ class ReadingHandler(Handler):
 
     def _shows_cost(self) -> bool:
         """Return whether the answer has the cost of the read: the client prefers it."""
-        return self.method.name not in WRITES and wants_cost(self.request.headers)
+        headers = self.request.headers
+        return PREFER in headers.by_name and self.method.name not in WRITES and wants_cost(headers)
 
     def _shown_cost(self, prepared: PreparedRead) -> int | None:
         return prepared.planned.cost if self._shows_cost() else None
@@ -399,7 +400,7 @@ class ReadingHandler(Handler):
         document = reply.document
         if isinstance(document, bytes):
             if etag := reply.etag or (entity_tag(reply.version, document) if reply.has_tag else ""):
-                self.set_header("ETag", etag)
+                self._headers.put("Etag", etag)
             self.finish_document(document, reply.status)
             return
         assert document is not None

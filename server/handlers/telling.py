@@ -27,7 +27,7 @@ def tell_caches(headers: Headers, engine: Engine, sender: Sender) -> None:
     directives = engine.settings.cache_control
     if directives:
         is_private = engine.has_authentication and sender.is_private
-        headers["Cache-Control"] = engine.private_cache_control if is_private else directives
+        headers.put("Cache-Control", engine.private_cache_control if is_private else directives)
 
 
 def tell_caches_of_principals(headers: Headers, sender: Sender) -> None:

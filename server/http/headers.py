@@ -18,7 +18,7 @@ _OF_SHARED_CACHES = frozenset({"public", "private", "s-maxage", "proxy-revalidat
 
 class Headers(HTTPHeaders):
     """The headers of a message. by_name: the values of each header by its usual name, for example `Content-Type`. To
-    change a header, use tornado's methods, because they also update other copies of the values."""
+    change a header, use `put` or tornado's methods, because they also update other copies of the values."""
 
     def __init__(self, by_name: dict[str, list[str]] | None = None) -> None:
         # Tornado's constructor accepts other mappings, which takes as long as reading a request.
@@ -32,6 +32,12 @@ class Headers(HTTPHeaders):
         for name, value in headers.get_all():
             made.add(name, value)
         return made
+
+    def put(self, name: str, value: str) -> None:
+        """Set a header. name: its usual name. Tornado's method looks for this name first, and `set_header` also checks
+        the value, which `answering.py` does for all."""
+        self.by_name[name] = [value]
+        self._combined_cache.pop(name, None)
 
     def copy(self) -> Headers:
         return Headers({name: list(values) for name, values in self.by_name.items()})
