@@ -99,6 +99,7 @@ async function writes(page, other, hasScript) {
   await page.getByLabel("or search by name").fill("lab");
   if (hasScript) {
     await page.getByRole("button", { name: "Laboratory" }).click();
+    assert.equal(await page.locator(".pick .muted").first().innerText(), "Laboratory");
   } else {
     await page.getByRole("button", { name: "Search" }).click();
     assert.equal(await page.getByLabel("first_name").inputValue(), "Ada");

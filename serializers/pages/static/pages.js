@@ -74,9 +74,8 @@ document.querySelector("[role=alert][tabindex]")?.focus();
 for (const input of document.querySelectorAll("input[data-search]")) {
   const { search, by, type, into } = input.dataset;
   const id = document.getElementById(into);
-  const title = id.parentElement.querySelector(".muted");
-  const tell = (label) => { if (title) title.textContent = label; };
-  id.addEventListener("input", () => { tell(""); });
+  const title = id.parentElement.querySelector("bdi");
+  id.addEventListener("input", () => { title.textContent = ""; });
   const list = Object.assign(document.createElement("ul"), { className: "matches" });
   const live = Object.assign(document.createElement("p"), { className: "muted" });
   live.setAttribute("role", "status");
@@ -102,7 +101,7 @@ for (const input of document.querySelectorAll("input[data-search]")) {
       const button = Object.assign(document.createElement("button"), { type: "button", textContent: label });
       button.addEventListener("click", () => {
         id.value = one.id;
-        tell(label);
+        title.textContent = label;
         input.value = "";
         list.replaceChildren();
         live.textContent = `${label} is chosen.`;
