@@ -227,9 +227,14 @@ class LiveTable(msgspec.Struct, frozen=True, kw_only=True):
     indexed: frozenset[str]
 
     @property
+    def is_table(self) -> bool:
+        """Whether it is a table, which may have partitions, and no view or foreign table."""
+        return self.kind in ("r", "p")
+
+    @property
     def null_columns(self) -> frozenset[str]:
         """The columns that are null in a new row if they are not set. What a view sets instead is not known."""
-        if self.kind not in ("r", "p"):
+        if not self.is_table:
             return frozenset()
         columns = self.columns.items()
         return frozenset([name for name, column in columns if not (column.has_default or column.is_not_null)])

@@ -256,10 +256,12 @@ def groups(
         batch = uniform(group)
         if batch is not None and is_batch(batch):
             yield group, batch
-            continue
-        for _, same in groupby(group, key=attrgetter("plan")):
-            alike = list(same)
-            yield alike, alike if is_batch(alike) else None
+        elif batch is group:
+            yield group, None
+        else:
+            for _, same in groupby(group, key=attrgetter("plan")):
+                alike = list(same)
+                yield alike, alike if is_batch(alike) else None
 
 
 def _is_read_next(write: PreparedWrite) -> bool:

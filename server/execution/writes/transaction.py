@@ -49,7 +49,7 @@ from server.execution.writes.batches import batches, groups
 from server.execution.writes.bulk import BulkRows
 from server.execution.writes.free_ids import draw_free_ids
 from server.execution.writes.hooks import Writing, run_before, run_hook
-from server.execution.writes.locks import fetch_locked_row, fetch_only, lock_related, lock_rows
+from server.execution.writes.locks import fetch_locked, fetch_only, lock_related, lock_rows
 from server.execution.writes.outcomes import WrittenRow, check_row, precondition_failed, written, written_row
 from server.execution.writes.rule_checks import RuleChecks
 from server.execution.writes.sequence import run_sequence
@@ -280,8 +280,8 @@ class Transaction:
         assert met is not None
         values = [self._arguments(each).of(met) for each in planned]
         if len(values) == 1:
-            row = await fetch_locked_row(self.connection, met, values[0])
-            return [None if row is None else row[0]]
+            # A batch cannot be cancelled, and this may wait for a lock.
+            return [row[0] for row in await fetch_locked(self.connection, met, values[0])]
         for _ in range(2 if met.decides_again else 1):
             rows = await self.connection.fetch_batch(met.sql, values, self._most_bytes)
         return [row[0] for row in rows]

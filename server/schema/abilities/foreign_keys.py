@@ -72,7 +72,7 @@ async def with_foreign_keys(
         theirs = tables[target.schema, target.table]
         shown = views.get((resource.schema, resource.table), {})
         leading = [] if theirs is None else list(_leading(own, target, table, theirs, keys, shown))
-        is_enforced = bool(leading) and table.kind in ("r", "p")
+        is_enforced = bool(leading) and table.is_table
         may_dangle = not any(foreign_key.is_validated for foreign_key in leading)
         if (own.is_enforced, own.may_dangle) == (is_enforced, may_dangle):
             return own
@@ -90,9 +90,9 @@ def _leading(
     """Yield the foreign keys that lead from a to-one to the table of its target. Those of a table say nothing about the
     rows of inheriting tables. shown: the columns of tables, if the resource is a view."""
     referenced = referenced_key(own, target).columns
-    if theirs.kind not in ("r", "p") or table.has_children:
+    if not theirs.is_table or table.has_children:
         return
-    if table.kind in ("r", "p"):
+    if table.is_table:
         sources = [((table.schema, table.name), {name: name for name in own.own_columns})]
     else:
         sources = [

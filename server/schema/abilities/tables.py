@@ -56,7 +56,6 @@ async def with_abilities(
     }
     no_conflicts = await _refused(connection, conflicts)
     same = await _same_columns(connection, {resource: table for resource, table in tables.items() if table.kind == "v"})
-    cancels = {resource: resource not in tables or tables[resource].cancels_writes for resource in resources}
     oids = {name: table.oid for name, table in found_tables.items() if table is not None}
     side_effects = await read_side_effects(connection, list(oids.values()))
     by_name = {name: side_effects[oid] for name, oid in oids.items()}
@@ -67,18 +66,10 @@ async def with_abilities(
             locks_rows=resource not in no_locks,
             has_conflicts_of_id=resource not in no_conflicts,
             same_columns=same.get(resource, ()),
-            cancels_writes=cancels[resource],
-            has_policies=resource in tables and tables[resource].has_policies,
-            has_rules=resource in tables and tables[resource].has_rules,
             **msgspec.structs.asdict(by_name.get((resource.schema, resource.table), nothing)),
             has_unique_ids=(resource.type, "") not in unenforced_keys,
-            is_view=resource in tables and tables[resource].kind not in ("r", "p"),
             version=versions.get(resource),
-            unique_keys=tables[resource].unique_keys if resource in tables else (),
-            # PostgreSQL cannot return `xmax` of partitions.
-            tells_updates=resource in tables and tables[resource].kind == "r",
-            indexed=tables[resource].indexed if resource in tables else frozenset(),
-            null_columns=tables[resource].null_columns if resource in tables else frozenset(),
+            **(_of_table(tables[resource]) if resource in tables else {}),
         )
         for resource in resources
     }
@@ -91,6 +82,21 @@ async def with_abilities(
         )
         for resource in resources
     ]
+
+
+def _of_table(table: LiveTable) -> dict[str, Any]:
+    """Return the fields of TableAbilities that the table alone tells."""
+    return {
+        "cancels_writes": table.cancels_writes,
+        "has_policies": table.has_policies,
+        "has_rules": table.has_rules,
+        "is_view": not table.is_table,
+        "unique_keys": table.unique_keys,
+        # PostgreSQL cannot return `xmax` of partitions.
+        "tells_updates": table.kind == "r",
+        "indexed": table.indexed,
+        "null_columns": table.null_columns,
+    }
 
 
 def _with_link_abilities(

@@ -30,7 +30,7 @@ async def read_versions(
         if declared is not None:
             column = table.columns[declared.column]
             versions[resource] = row_version(declared, column.type, is_generated=column.is_generated)
-        elif table.kind in ("r", "p"):
+        elif table.is_table:
             # PostgreSQL cannot return it of partitions.
             versions[resource] = system_version(is_returned=table.kind == "r")
             reads[resource] = f"SELECT xmin FROM {table.quoted_name}"

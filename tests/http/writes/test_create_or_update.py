@@ -319,24 +319,36 @@ async def test_one_statement(inspected: Inspected, sent: Sent) -> None:
 # Rules and custom code.
 
 
-async def test_rules(inspected: Inspected) -> None:
-    own = {"name": "owner", "op": "eq", "val": SUBJECT}
-    access = [
-        Allow(SIGNED_IN, "create", "update", "delete", rows=own, assign={"owner": SUBJECT}),
-        Allow(SIGNED_IN, "read", rows={"name": "colour", "op": "eq", "val": "blue"}),
-        Allow(SIGNED_IN, "read", rows=own),
-        Allow(Role("all"), "all"),
-    ]
+OWN = {"name": "owner", "op": "eq", "val": SUBJECT}
+OWN_CARS = [Allow(SIGNED_IN, "all", rows=OWN, assign={"owner": SUBJECT})]
+
+
+async def own_cars(inspected: Inspected, tables: str = TABLES, access: Sequence[Allow] = OWN_CARS) -> Api:
+    """Start a server with rules for cars: each principal has only their own."""
     everything = [Allow(SIGNED_IN, "all")]
     others = [Resource(one.type, one.path, one.table, one.attributes, access=everything) for one in OTHERS[:2]]
-    api = await inspected(
-        TABLES + "INSERT INTO cars (plate, colour, owner, slot) VALUES ('H', 'green', 'bob', 1);",
-        Catalog((car(access=access), *others)),
-    )
+    api = await inspected(tables, Catalog((car(access=access), *others)))
     trust_headers(api.app.engine)
+    return api
+
+
+async def by_ann(api: Api, body: Any, path: str = "/operations") -> Answer:
+    media_type = MEDIA_TYPE if path != "/operations" else EXTENDED
+    return await api.request("POST", path, body, headers={HEADER: principal("ann"), "Content-Type": media_type})
+
+
+async def test_rules(inspected: Inspected) -> None:
+    access = [
+        Allow(SIGNED_IN, "create", "update", "delete", rows=OWN, assign={"owner": SUBJECT}),
+        Allow(SIGNED_IN, "read", rows={"name": "colour", "op": "eq", "val": "blue"}),
+        Allow(SIGNED_IN, "read", rows=OWN),
+        Allow(Role("all"), "all"),
+    ]
+    hidden_car = "INSERT INTO cars (plate, colour, owner, slot) VALUES ('H', 'green', 'bob', 1);"
+    api = await own_cars(inspected, TABLES + hidden_car, access)
 
     async def ann(sent: Any, path: str = "/cars?onConflict=plate") -> Answer:
-        return await api.request("POST", path, document("car", sent), headers={HEADER: principal("ann")})
+        return await by_ann(api, document("car", sent), path)
 
     mine = await ann({"plate": "A", "doors": 6})
     assert (mine.status, mine.document["data"]["id"]) == (200, "1")
@@ -354,24 +366,6 @@ async def test_rules(inspected: Inspected) -> None:
         ("H", None, "bob"),
         ("N", None, "ann"),
     ]
-
-
-OWN = {"name": "owner", "op": "eq", "val": SUBJECT}
-OWN_CARS = [Allow(SIGNED_IN, "all", rows=OWN, assign={"owner": SUBJECT})]
-
-
-async def own_cars(inspected: Inspected, tables: str = TABLES) -> Api:
-    """Start a server that shows each principal only their own cars."""
-    everything = [Allow(SIGNED_IN, "all")]
-    others = [Resource(one.type, one.path, one.table, one.attributes, access=everything) for one in OTHERS[:2]]
-    api = await inspected(tables, Catalog((car(access=OWN_CARS), *others)))
-    trust_headers(api.app.engine)
-    return api
-
-
-async def by_ann(api: Api, body: Any, path: str = "/operations") -> Answer:
-    media_type = MEDIA_TYPE if path != "/operations" else EXTENDED
-    return await api.request("POST", path, body, headers={HEADER: principal("ann"), "Content-Type": media_type})
 
 
 async def test_a_thousand_under_rules(inspected: Inspected, sent: Sent) -> None:
