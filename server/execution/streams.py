@@ -25,7 +25,7 @@ from server.execution.arguments import Arguments
 from server.execution.execute import ambiguous_ids, check_ids, too_many_rows
 from server.execution.included import read_related, too_many_included
 from server.execution.read_refusals import raise_refusal
-from server.postgres.connection import PostgresConnection, is_open
+from server.postgres.connection import PostgresConnection
 from server.postgres.driver_errors import OF_VALUES
 from server.postgres.wire.meter import ReceivedMeter
 from server.preparing.reads import PreparedRead, PreparedStream
@@ -100,7 +100,7 @@ class PartReader:
             try:
                 return await self._piece()
             except AnswerTooLarge:
-                if self._fetched_rows == 1 or not is_open(self._connection):
+                if self._fetched_rows == 1 or self._connection.is_closed():
                     raise answer_too_large(self._max_bytes) from None
                 await self._divide()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar
 
 import asyncpg
@@ -312,37 +311,9 @@ Work = Callable[[PostgresConnection], Awaitable[Result]]
 """What runs on a connection."""
 
 
-def is_open(connection: PostgresConnection) -> bool:
-    """Return whether the connection is open. asyncpg detaches the proxy of a broken connection, which then raises
-    errors."""
-    try:
-        return not connection.is_closed()
-    except asyncpg.InterfaceError:
-        return False
-
-
 def is_cancel_pending(connection: PostgresConnection) -> bool:
     """Return whether a cancelled statement has to end before the next one can be sent."""
-    return is_open(connection) and connection.is_cancelling and not connection.must_close
-
-
-def retire(connection: PostgresConnection) -> None:
-    """Mark the connection to be closed on its release."""
-    # A broken connection is closed already.
-    with suppress(asyncpg.InterfaceError, AttributeError):
-        connection.retire()
-
-
-def forget_pipelined(connection: PostgresConnection) -> None:
-    """Forget the statements that wait, because the next one is not sent."""
-    with suppress(asyncpg.InterfaceError, AttributeError):
-        connection.forget_pipelined()
-
-
-def mark_lost(connection: PostgresConnection) -> None:
-    """Count the connection as lost before asyncpg notices that it is broken."""
-    with suppress(asyncpg.InterfaceError, AttributeError):
-        connection.mark_lost()
+    return not connection.is_closed() and connection.is_cancelling and not connection.must_close
 
 
 class SendCheck:
@@ -352,8 +323,8 @@ class SendCheck:
     __slots__ = ("_before", "_protocol")
 
     def __init__(self, connection: PostgresConnection) -> None:
-        # A broken connection has no protocol.
-        self._protocol: Any = getattr(connection, "_protocol", None)
+        # A connection that was aborted has no protocol.
+        self._protocol: Any = connection._protocol
         self._before = 0 if self._protocol is None else self._protocol.queries_count
 
     @property

@@ -24,7 +24,7 @@ from serializers.errors import AnswerTooLarge
 from server.errors import Busy, TooManyStreams, Unavailable, too_many_requests
 from server.limits.clients import current_client
 from server.observing.telemetry import Telemetry
-from server.postgres.connection import SYNC, PostgresConnection, SendCheck, Work, is_cancel_pending, mark_lost, retire
+from server.postgres.connection import SYNC, PostgresConnection, SendCheck, Work, is_cancel_pending
 from server.postgres.driver_errors import (
     GONE,
     LOST,
@@ -97,7 +97,7 @@ async def _tell(committed: Committed | None, connection: PostgresConnection) -> 
         await committed(connection)
     except Exception as error:
         log.warning("a statement after the commit of a write failed: %s", in_one_line(error))
-        retire(connection)
+        connection.retire()
 
 
 def _always() -> bool:
@@ -400,7 +400,7 @@ class Database:
             finally:
                 await self.pool.release(connection, client)
             raise
-        if getattr(connection, "must_be_reset", True):
+        if connection.must_be_reset:
             await self.pool.release(connection, client)
         else:
             await self.pool.keep(connection, client)
@@ -423,7 +423,7 @@ class Database:
             if is_refused_by_driver(error) or is_cancel_pending(connection):
                 await self._finish_or_retire(connection, lambda: connection.execute(SYNC))
             return
-        mark_lost(connection)
+        connection.mark_lost()
         if is_timed_out(error):
             return
         if await self.pool.retire_all(connection):
@@ -490,4 +490,4 @@ class Database:
             async with asyncio.timeout(min(GRACE_SECONDS, self._network_timeout_seconds)):
                 await end()
         except (*LOST, pg.InterfaceError):
-            retire(connection)
+            connection.retire()

@@ -12,7 +12,7 @@ from asyncpg import exceptions as pg
 
 from querybuild.errors import ApiError
 from server.errors import Busy, OutcomeUnknown, SchemaChanged, StatementTimeout, TooExpensive, Unavailable, causes
-from server.postgres.connection import PostgresConnection, is_open
+from server.postgres.connection import PostgresConnection
 from server.postgres.said import said
 
 log = logging.getLogger("server")
@@ -176,10 +176,10 @@ def is_lost(error: BaseException, connection: PostgresConnection) -> bool:
     if isinstance(error, RETRYABLE) or said(error).severity_en == "ERROR":
         return False
     if isinstance(error, AttributeError):
-        # asyncpg's proxy of a broken connection has none of the methods of `PostgresConnection`.
-        return not is_open(connection)
+        # A connection that was aborted has no protocol, and asyncpg does not always look.
+        return connection.is_closed()
     if isinstance(error, (OSError, pg.InterfaceError)):
-        return not is_open(connection) or connection.is_cancelling
+        return connection.is_closed() or connection.is_cancelling
     return isinstance(error, LOST)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from asyncpg import exceptions as pg
 
-from server.postgres.connection import PostgresConnection, is_open
+from server.postgres.connection import PostgresConnection
 
 FAILURES = (OSError, pg.PostgresError, pg.InterfaceError, pg.InternalClientError)
 """The errors of connecting and querying. A TimeoutError is an OSError."""
@@ -54,5 +54,5 @@ class Probe:
     def close(self) -> None:
         """Close the connection at once."""
         connection, self._connection = self._connection, None
-        if connection is not None and is_open(connection):
+        if connection is not None and not connection.is_closed():
             connection.terminate()

@@ -14,7 +14,7 @@ from tornado.ioloop import IOLoop
 
 from server.errors import OutcomeUnknown, SchemaChanged, StatementTimeout, Unavailable
 from server.limits.running import CancelScope
-from server.postgres.connection import PostgresConnection, is_open
+from server.postgres.connection import PostgresConnection
 from server.postgres.custom_code import CustomCodeDatabase
 from server.postgres.database import Database, MisplacedWrite
 from server.postgres.opening import open_database
@@ -114,7 +114,7 @@ async def test_between_two_statements_of_a_transaction(shop: Shop, open_fast: Op
         if not broken:
             broken.append(await pid_of(connection))
             await shop.cluster.run("SELECT pg_terminate_backend($1)", broken[0])
-            await until(lambda: not is_open(connection))
+            await until(connection.is_closed)
         return await pid_of(connection)
 
     assert await database.read(work, is_snapshot=True) not in broken

@@ -31,7 +31,7 @@ from server.execution.writes.batches import SingleStatement, WholeRequest, way_o
 from server.execution.writes.outcomes import Missing, WrittenRow
 from server.execution.writes.reply import Reply
 from server.execution.writes.transaction import NotAllWritten, Transaction
-from server.postgres.connection import PostgresConnection, SendCheck, Work, forget_pipelined
+from server.postgres.connection import PostgresConnection, SendCheck, Work
 from server.postgres.database import Committed, Database
 from server.postgres.driver_errors import VIOLATED, PostgresMessage
 from server.postgres.row_security.connection import set_role
@@ -249,7 +249,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
                 row = (single.row_id,)
                 await answer.read_last(connection, single.row_id)
         finally:
-            forget_pipelined(connection)
+            connection.forget_pipelined()
         if check.count_sent() != 1:
             # The driver has repeated the last statement without the others, because its description was stale.
             raise asyncpg.InvalidCachedStatementError("a description was stale")

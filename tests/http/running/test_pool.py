@@ -12,7 +12,7 @@ import pytest
 
 from server.observing.telemetry import Telemetry
 from server.postgres import pool as pools
-from server.postgres.connection import PostgresConnection, is_open
+from server.postgres.connection import PostgresConnection
 from server.postgres.opening import open_database
 from server.postgres.pool import Pool
 from server.settings import Settings
@@ -55,7 +55,6 @@ async def test_a_kept_connection_is_used_again(database_url: str) -> None:
         await pool.release(first)
         assert below.get_idle_size() == 1
         again = await pool.acquire(SECONDS)
-        assert again is not first
         assert await pid_of(again) == pid
         await pool.release(again)
 
@@ -90,7 +89,7 @@ async def test_a_kept_connection_that_broke_is_replaced(database_url: str) -> No
         other = await asyncpg.connect(database_url)
         await other.execute("SELECT pg_terminate_backend($1)", pid)
         await other.close()
-        await until(lambda: not is_open(first))
+        await until(lambda: first.is_closed())
         second = await pool.acquire(SECONDS)
         assert await pid_of(second) != pid
         await pool.release(second)
@@ -112,7 +111,7 @@ async def test_unused_connections_are_released(database_url: str, monkeypatch: p
 
         one = await until(used, lambda _: below.get_idle_size() > 0)
         assert below.get_idle_size() == 1
-        assert is_open(one)
+        assert not one.is_closed()
 
 
 async def test_a_stop_while_unused_connections_are_released(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +250,7 @@ async def test_all_open_connections_are_retired_when_one_breaks(database_url: st
         await pool.keep(ready)
         await pool.release(idle)
         assert await pool.retire_all(broken)
-        assert not is_open(ready)
+        assert ready.is_closed()
         assert await pid_of(used) in old
         fresh = [await pool.acquire(SECONDS), await pool.acquire(SECONDS)]
         new = {await pid_of(one) for one in fresh}
