@@ -319,11 +319,13 @@ def match_route(path: str, catalog: Catalog, fixed: dict[str, Shape]) -> Route |
         methods = methods_of(Shape.FUNCTION, frozenset({function.method}), bool(function.returns))
         returned = catalog.by_type.get(function.returns)
         return Route(Shape.FUNCTION, path, returned, methods=methods, function=function)
-    segments = path.split("/")
-    for length in (len(segments) - 1, len(segments) - 2, len(segments) - 3):
-        resource = catalog.by_path.get("/".join(segments[:length])) if length > 1 else None
+    collection, segments = path, list[str]()
+    for _ in range(3):
+        collection, _, segment = collection.rpartition("/")
+        segments.insert(0, segment)
+        resource = catalog.by_path.get(collection)
         if resource is not None:
-            return _below(path, resource, segments[length:])
+            return _below(path, resource, segments)
     return None
 
 

@@ -70,16 +70,9 @@ STATEMENT = "asyncpg.protocol.protocol.PreparedStatementState"
 MESSAGE = "asyncpg.exceptions._base.PostgresMessage"
 
 PARTS = [
-    # The server's delegate starts a handler, in place of tornado's.
-    Part(HANDLER, "_execute", (DELEGATE,), "the coroutine that runs a handler"),
-    Part(HANDLER, "_prepared_future", (DELEGATE,), "the transport waits for it before it passes the body on"),
-    Part(
-        REQUEST,
-        "_body_future",
-        (DELEGATE,),
-        "done when the body is there; `_execute` waits for it",
-    ),
-    Part("tornado.web.Application", "transforms", (DELEGATE,), "classes of output transforms, for `_execute`"),
+    # The server's delegate runs a handler, in place of tornado's.
+    Part(HANDLER, "_transforms", (DELEGATE,), "the output transforms, which `flush` calls"),
+    Part("tornado.web.Application", "transforms", (DELEGATE,), "classes of output transforms"),
     # The server's requests and headers are made without tornado's constructors.
     Part(REQUEST, "_start_time", (DELEGATE,), "set to the monotonic clock, which `request_time` reads"),
     Part(REQUEST, "_finish_time", (DELEGATE,), "set as tornado's constructor does"),
@@ -95,9 +88,9 @@ PARTS = [
     ),
     Part(HANDLER, "_write_buffer", (BASE, CUSTOM), "the pieces of the body that are not sent yet"),
     Part(HANDLER, "_headers_written", (BASE, READING, CUSTOM), "whether an error document can still be sent"),
-    Part(HANDLER, "_finished", (BASE, READING), "whether the answer is complete; set when it is given up"),
-    Part(HANDLER, "_auto_finish", (BASE,), "switched off while a thread compresses the answer"),
-    Part(HANDLER, "ui", (BASE,), "part of a reference cycle, which tornado breaks only when it answers"),
+    Part(HANDLER, "_finished", (BASE, READING, DELEGATE), "whether the answer is complete; set when it is given up"),
+    Part(HANDLER, "_auto_finish", (BASE, DELEGATE), "switched off while a thread compresses the answer"),
+    Part(HANDLER, "ui", (CUSTOM,), "part of a reference cycle, which tornado breaks only when it answers"),
     Part(
         "tornado.web.OutputTransform",
         "transform_first_chunk",
@@ -117,9 +110,9 @@ PARTS = [
     Part("asyncpg.transaction.Transaction", "rollback", (DATABASE,), "sends `ROLLBACK;` or `ROLLBACK TO ...`"),
     Part(
         "asyncpg.pool.PoolConnectionProxy",
-        "__getattr__",
-        (DATABASE, "server/postgres/pool.py", CONNECTION),
-        "gives access to the methods that the server's connection adds; AttributeError if the connection was released",
+        "_con",
+        ("server/postgres/pool.py",),
+        "the connection itself, which is used without its proxy",
     ),
     # A pooler in transaction mode has no named statements.
     Part(DRIVER, "_get_unique_id", (POOLER,), "the name of a statement, which is made empty"),

@@ -9,6 +9,7 @@ statements. Declarations in a plan are compared by identity, so plans of differe
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Literal
 
 import msgspec
@@ -181,7 +182,7 @@ PrimaryData = Literal["resource", "collection", "identifier", "identifiers", "gr
 Included = Literal["nothing", "related", "identified"]
 
 
-class ReadPlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
+class ReadPlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
     """The plan of a read.
 
     node: the primary rows, with the branches of the includes.
@@ -195,6 +196,8 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     counted_by: rows whose keys are counted instead of the primary rows.
     first_rows: how many rows of a list without pages are read first. If there are that many, the list is streamed.
     columns: the fields of each line, in their order, if the answer has rows instead of a document.
+
+    Each request asks some of its properties several times, so these are kept.
     """
 
     node: Node
@@ -209,17 +212,17 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     first_rows: int | None = None
     columns: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def rows(self) -> Rows:
         """The primary rows."""
         return self.node.rows
 
-    @property
+    @cached_property
     def is_collection(self) -> bool:
         """Whether the primary data is an array."""
         return self.data in ("collection", "identifiers", "groups")
 
-    @property
+    @cached_property
     def is_linkage(self) -> bool:
         """Whether the primary data is resource identifier objects."""
         return self.data in ("identifier", "identifiers")
@@ -229,7 +232,7 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
         """Whether the document has `included`."""
         return self.included != "nothing"
 
-    @property
+    @cached_property
     def includes_primary(self) -> bool:
         """Whether the resources that the primary data identifies are included."""
         return self.included == "identified"
@@ -274,7 +277,7 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
         is_of_parent = self.rows.grouping is not None and self.scope is not None
         return not (self.total == "estimated" or self.is_called or is_of_parent or _has_statements(self.node))
 
-    @property
+    @cached_property
     def united(self) -> Branch | None:
         """The branch whose rows are in the primary statement, after the primary rows."""
         return next((branch for branch in self.node.branches if branch.fetch == "union"), None)

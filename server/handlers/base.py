@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable
 from typing import Any
 
-from tornado.web import HTTPError, RequestHandler, stream_request_body
+from tornado.web import Application, HTTPError, RequestHandler
 
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Relationship, Resource
@@ -57,7 +57,6 @@ log = logging.getLogger("server")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-@stream_request_body
 class Handler(RequestHandler):
     """The base of all handlers. sender: who sends the request. received: its body. method: the row of the route table
     for its method. stages: each with its begin, by time.perf_counter. sent_bytes: of the answer's body.
@@ -65,15 +64,16 @@ class Handler(RequestHandler):
     in the end. answer_type: which media type the client prefers. is_stream: whether the answer is a stream, which has
     its own timeout. has_pages, answers_pages: whether people get errors as pages, and whether all errors are pages.
     is_quiet: whether the access log has this request only at level debug. is_counted: whether it counts for limits.
-    identifies: whether the answer depends on who asks."""
+    identifies: whether the answer depends on who asks. always_compresses: whether it needs no setting to be
+    compressed."""
 
     applied_extensions: frozenset[str] = frozenset()
-    is_tried = False
+    is_tried = _headers_written = _finished = False
+    _auto_finish = True
     answer_type = JSON_API
     is_counted = True
     identifies = True
-    is_quiet = False
-    is_stream = False
+    is_quiet = is_stream = always_compresses = False
     has_pages = True
     answers_pages = False
     is_timed_out = False
@@ -87,11 +87,15 @@ class Handler(RequestHandler):
     _headers: Headers
     SUPPORTED_METHODS = (*RequestHandler.SUPPORTED_METHODS, QUERY)
 
+    def __init__(self, application: Application, request: Request, **context: Any) -> None:
+        """Do what tornado's constructor does, but for its templates, which only `CustomHandler` offers."""
+        self.application, self.request = application, request
+        self.clear()
+        self.initialize(**context)
+
     def initialize(self, engine: Engine, database: Database, route: Route | None, running: Running) -> None:
-        self.engine = engine
-        self.database = database
+        self.engine, self.database, self.route = engine, database, route
         self.telemetry = database.telemetry
-        self.route = route
         self.method = NOT_ALLOWED if route is None else route.methods.get(self.request.method or "", NOT_ALLOWED)
         if route is not None and route.resource is not None:
             self.resource = route.resource
@@ -270,13 +274,11 @@ class Handler(RequestHandler):
         return sent
 
     def on_connection_close(self) -> None:
-        super().on_connection_close()
         self.client_gone()
         self._running.discard(self)
 
     def release(self) -> None:
         """Release the memory of a request whose client has gone, after its work has ended."""
-        self.ui: Any = None  # as tornado does when it sends an answer
         self.received.abandon()
 
     def evict(self, why: str) -> None:
@@ -345,7 +347,10 @@ class Handler(RequestHandler):
             self.set_header(name, value)
         if self.is_timed_out:
             exchange_of(self.request).end_after_answer()
-        self.finish(error_page(self, made) if wants_page(self) else made.body)
+        if wants_page(self):
+            self.finish_document(error_page(self, made), made.status)
+        else:
+            self.finish(made.body)
 
     def _log_fault(self, made: ErrorAnswer, error: BaseException) -> None:
         if made.is_fault:
@@ -364,9 +369,6 @@ class Handler(RequestHandler):
     def error_answer(self, error: BaseException) -> ErrorAnswer:
         """Return the answer for an exception."""
         return answer(error, self.request_id)
-
-    def log_exception(self, *_: Any) -> None:
-        """Log nothing: `answer_error` logs faults with the id of the request, and answers are in the access log."""
 
     def check_timeouts(self, now: float, began_at: float) -> None:
         """End the request if its body or its work takes too long."""
@@ -420,9 +422,6 @@ class Handler(RequestHandler):
     def set_etag_header(self) -> None:
         """Do nothing: `conditional.py` sets and compares the tags of documents."""
 
-    def check_etag_header(self) -> bool:
-        return False
-
     def stage(self, name: str) -> None:
         """Begin the stage with this name. It ends the stage before."""
         self.stages.append((name, time.perf_counter()))
@@ -437,7 +436,8 @@ class Handler(RequestHandler):
         if status != 200:
             self.set_status(status)
         self.set_server_timing()
-        if len(body) > compression.INLINE_BYTES and self.should_compress():
+        is_large = len(body) > compression.INLINE_BYTES
+        if (is_large or self.always_compresses) and self.should_compress(len(body)):
             self.compress_and_finish(body)
         else:
             self._finish_whole(body)
@@ -468,16 +468,16 @@ class Handler(RequestHandler):
         if not self._finished:
             self.finish()
 
-    def should_compress(self) -> bool:
-        """Return whether a large answer is compressed. If so, set Content-Encoding."""
-        if not self.will_compress():
+    def should_compress(self, size: int | None = None) -> bool:
+        """Return whether an answer is compressed, as `will_compress`. If so, set Content-Encoding."""
+        if not self.will_compress(size):
             return False
         compression.tell_compressed(self._headers)
         return True
 
     def will_compress(self, size: int | None = None) -> bool:
         """Return whether an answer is compressed. size: of its body; None if it is large."""
-        is_on = self.engine.settings.compression != "off"
+        is_on = self.always_compresses or self.engine.settings.compression != "off"
         return is_on and compression.should_compress(self.request, self._headers, size)
 
     def compress_and_finish(self, body: bytes) -> asyncio.Future[None]:

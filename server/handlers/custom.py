@@ -51,6 +51,7 @@ class CustomHandler(Handler):
     document does not contain the route.
     """
 
+    __init__ = RequestHandler.__init__  # it offers tornado's templates, too
     has_pages = False
     database: Any
     openapi: Mapping[str, Any] = {}
@@ -141,6 +142,10 @@ class CustomHandler(Handler):
         writer = Writer(database, self.engine, self.context, self.request.headers, self.cancel_scope, on_commit)
         ids = await translate_refusals(database.role, writer.run)(writes, Ids())
         return [str(row_id) for row_id in ids]
+
+    def release(self) -> None:
+        self.ui: Any = None  # as tornado does when it sends an answer
+        super().release()
 
     def client_gone(self) -> None:
         """Do nothing: custom code is not cancelled, because it may do more than answer."""

@@ -37,7 +37,8 @@ class Headers(HTTPHeaders):
         """Set a header. name: its usual name. Tornado's method looks for this name first, and `set_header` also checks
         the value, which `answering.py` does for all."""
         self.by_name[name] = [value]
-        self._combined_cache.pop(name, None)
+        if name in self._combined_cache:
+            del self._combined_cache[name]
 
     def copy(self) -> Headers:
         return Headers({name: list(values) for name, values in self.by_name.items()})

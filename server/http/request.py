@@ -24,7 +24,8 @@ from tornado.httputil import (
     RequestStartLine,
     ResponseStartLine,
 )
-from tornado.web import Application, RequestHandler
+from tornado.iostream import StreamClosedError
+from tornado.web import Application, Finish, HTTPError, OutputTransform, RequestHandler
 
 from server.http.headers import Headers
 from server.http.target import ASTERISK, read_target, shown_path
@@ -58,10 +59,11 @@ class Request(HTTPServerRequest):
 
     uri: the target in origin-form, or `*`. path: as it was sent, until the server replaces it with the canonical path
     (`server/http/target.py`). began_at: when it began to arrive, by the monotonic clock. head_bytes: the size of its
-    first line and headers. has_body: whether a body is announced, even an empty one. is_signed_in: whether it has a
-    session that counts. answer_cookies: the headers Set-Cookie of its answer.
+    first line and headers. has_body: whether a body is announced, even an empty one. arrived: is done when all of it
+    is there. is_signed_in: whether it has a session that counts. answer_cookies: the headers Set-Cookie of its answer.
     """
 
+    arrived: asyncio.Future[None]
     headers: Headers
     server_connection: Listener
     began_at = 0.0
@@ -74,9 +76,9 @@ class Request(HTTPServerRequest):
         """Raises HTTPInputError."""
         self.method, self.uri, self.version = line
         self.headers = headers
-        try:
+        if "Host" in headers.by_name:
             self.host = headers["Host"]
-        except KeyError:
+        else:
             if line.version != "HTTP/1.0":
                 raise HTTPInputError("there is no host") from None
             self.host = NO_HOST
@@ -115,11 +117,11 @@ class Request(HTTPServerRequest):
     @property
     def has_arrived(self) -> bool:
         """Whether all of it has arrived, or nothing more will."""
-        return self._body_future.done()
+        return self.arrived.done()
 
     def arrival_error(self) -> BaseException | None:
         """Return why the rest of it will not arrive, if that is known."""
-        arrived = self._body_future
+        arrived = self.arrived
         return arrived.exception() if arrived.done() and not arrived.cancelled() else None
 
     def request_time(self) -> float:
@@ -174,9 +176,9 @@ class HandlerReady(asyncio.Future[None]):
 
 
 class HandlerDelegate(HTTPMessageDelegate):
-    """Runs a handler that reads its body as a stream, for one request. It does what tornado's delegate does, without
-    the parts that other handlers need. It calls the handler's `body_arrived` when all of the body is there, and its
-    `release` when the client has gone and the handler has ended.
+    """Runs a handler that reads its body as a stream, for one request. It does what tornado's delegate and its
+    `_execute` do, without the parts that other handlers need. It calls the handler's `body_arrived` when all of the
+    body is there, and its `release` when the client has gone and the handler has ended.
 
     A request without a body runs to its first await at once.
     """
@@ -203,26 +205,64 @@ class HandlerDelegate(HTTPMessageDelegate):
     ) -> HandlerReady | None:
         """Start the handler. Returns a future that is done when the handler is ready for the body, if one is
         announced."""
-        application, request, loop = self._application, self._request, asyncio.get_running_loop()
-        arrived = request._body_future = loop.create_future()
-        handler: Any = self._class(application, request, **self._context)
-        self._handler = handler
-        ready = handler._prepared_future = HandlerReady(loop=loop) if request.has_body else None
+        request, loop = self._request, asyncio.get_running_loop()
+        request.arrived = loop.create_future()
+        self._handler = handler = self._class(self._application, request, **self._context)
+        ready = HandlerReady(loop=loop) if request.has_body else None
         if ready is None:
-            arrived.set_result(None)
-        transforms = [transform(request) for transform in application.transforms]
-        self._task = loop.create_task(handler._execute(transforms, *self._arguments))
+            request.arrived.set_result(None)
+        transforms = [transform(request) for transform in self._application.transforms]
+        self._task = loop.create_task(self._run(handler, ready, transforms))
         return ready
+
+    async def _run(self, handler: Any, ready: HandlerReady | None, transforms: list[OutputTransform]) -> None:
+        """Run the handler. Every exception is answered, and only the cancellation of the task itself goes on."""
+        request, handler._transforms = self._request, transforms
+        try:
+            if request.method not in handler.SUPPORTED_METHODS:
+                raise HTTPError(405)
+            handler.path_args = [handler.decode_argument(argument) for argument in self._arguments]
+            if (prepared := handler.prepare()) is not None:
+                await prepared
+            if ready is not None:
+                ready.set_result(None)
+            if handler._finished or not await self._has_arrived():
+                return
+            answered = getattr(handler, request.method.lower())(*handler.path_args)
+            if answered is not None:
+                await answered
+            if handler._auto_finish and not handler._finished:
+                handler.finish()
+        except (Exception, asyncio.CancelledError) as error:
+            _answer_error(handler, error)
+            if _is_cancelled(error):
+                raise
+        finally:
+            if ready is not None and not ready.done():
+                ready.set_result(None)
+
+    async def _has_arrived(self) -> bool:
+        """Wait for the body. Returns whether it has arrived."""
+        try:
+            await self._request.arrived
+        except StreamClosedError:
+            return False
+        return True
 
     def data_received(self, chunk: bytes) -> Any:
         return self._handler.data_received(chunk)
 
     def finish(self) -> None:
-        if not self._request._body_future.done():
-            self._request._body_future.set_result(None)
+        if not self._request.arrived.done():
+            self._request.arrived.set_result(None)
             self._handler.body_arrived()
 
     def on_connection_close(self) -> None:
+        arrived = self._request.arrived
+        if not arrived.done():
+            arrived.set_exception(StreamClosedError())
+            # If nobody waits for it any more, asyncio would log it.
+            arrived.exception()
         # There is no handler if its constructor failed.
         if self._handler is not None:
             self._handler.on_connection_close()
@@ -231,3 +271,20 @@ class HandlerDelegate(HTTPMessageDelegate):
 
     def _release(self, _: asyncio.Task[None]) -> None:
         self._handler.release()
+
+
+def _answer_error(handler: Any, error: BaseException) -> None:
+    """Answer what a handler has raised. If it has answered already, there is nothing to say."""
+    if handler._finished:
+        return
+    if isinstance(error, Finish):
+        handler.finish(*error.args)
+    else:
+        status = error.status_code if isinstance(error, HTTPError) else 500
+        handler.send_error(status, exc_info=(type(error), error, error.__traceback__))
+
+
+def _is_cancelled(error: BaseException) -> bool:
+    """Return whether the task itself was cancelled, and not what it was waiting for."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

@@ -238,17 +238,18 @@ class ClientConnection(asyncio.Protocol):
             self._empty_lines += count
             if self._empty_lines > EMPTY_LINES or (data[:1] in (b"\r", b"\n") and data != b"\r"):
                 raise Refused(HTTPStatus.BAD_REQUEST)
-        end = data.find(END) + len(END)
-        if max(end, 0 if end >= len(END) else len(data)) > self.owner.head_bytes:
+        end = data.find(END)
+        head_bytes = len(data) if end < 0 else end + len(END)
+        if head_bytes > self.owner.head_bytes:
             raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        if end < len(END):
+        if end < 0:
             self._kept = data
             if data and self.head_since is None:
                 self.head_since = time.monotonic()
             return b""
         # Set before the handler runs: it may answer at once, and the answer depends on what is kept.
-        self._kept = rest = data[end:]
-        self._start(Message(data[:end]), end)
+        self._kept = rest = data[head_bytes:]
+        self._start(Message(data[:head_bytes]), head_bytes)
         return rest
 
     def _start(self, message: Message, head_bytes: int) -> None:
