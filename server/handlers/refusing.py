@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from querybuild.errors import quoted
+from server.engine import Engine
 from server.errors import ForeignOrigin, RouteNotFound, UnknownHost
 from server.handlers.base import Handler
-from server.routes import route_not_found
+from server.limits.running import Running
+from server.postgres.database import Database
+from server.routes import PAGES, Route, route_not_found
 
 
 class NotFoundHandler(Handler):
@@ -25,7 +28,12 @@ class UnknownHostHandler(Handler):
 
 
 class ForeignOriginHandler(Handler):
-    """Refuses writes from pages of another origin."""
+    """Refuses writes from pages of another origin. Whoever has sent a form gets a page."""
+
+    def initialize(self, engine: Engine, database: Database, route: Route | None, running: Running) -> None:
+        super().initialize(engine, database, route, running)
+        path = self.request.path.removeprefix(engine.settings.path_prefix)
+        self.answers_pages = engine.settings.pages and path.startswith(PAGES)
 
     def _no_route(self) -> ForeignOrigin:
         origin = self.request.headers["Origin"]

@@ -78,8 +78,10 @@ values are not cached. A value may have 64 KB, so each of the two caches holds a
 
 
 def add_vary(headers: HTTPHeaders, name: str) -> None:
-    """Add a request header to the Vary header of an answer (RFC 9110, 12.5.5)."""
-    headers["Vary"] = f"{headers['Vary']}, {name}" if "Vary" in headers else name
+    """Add a request header to the Vary header of an answer, unless it has it (RFC 9110, 12.5.5)."""
+    names = headers.get("Vary", "")
+    if name not in names.split(", "):
+        headers["Vary"] = f"{names}, {name}" if names else name
 
 
 FORM = MediaType("application/x-www-form-urlencoded")

@@ -18,6 +18,7 @@ from server.handlers import telling
 from server.handlers.pages.frames import make_frame
 from server.handlers.pages.reads import Asked
 from server.http.negotiation import BROWSED, HTML, preferred_type
+from server.routes import PAGES
 
 if TYPE_CHECKING:
     from server.handlers.base import Handler
@@ -64,22 +65,25 @@ def lead_to(handler: Handler, url: str) -> None:
 
 
 def tell_of_page(handler: Handler) -> None:
-    """Set the headers of a page: its media type, what it may load, and what it depends on."""
+    """Set the headers of a page: its media type, what it may load, and what it depends on. A page is compressed for
+    every client that accepts it: its rows are in HTML, which makes them five times as long."""
+    handler.always_compresses = True
     handler.set_header("Content-Type", HTML.content_type)
     handler.set_header("Content-Security-Policy", CONTENT_SECURITY_POLICY)
     handler.set_header("Referrer-Policy", "same-origin")
-    handler.set_header("Vary", "Accept, Authorization, Cookie")
+    handler.set_header("Vary", "Accept, Authorization, Cookie, Accept-Encoding")
 
 
 def wants_page(handler: Handler) -> bool:
-    """Return whether a request is one of a person, who gets errors as pages: a GET that prefers HTML, but not below
-    `/-/` and on custom routes. Forms always have pages."""
+    """Return whether a request is one of a person, who gets errors as pages: a GET that prefers HTML, but not on custom
+    routes, and below `/-/` only for pages. Forms always have pages."""
     request = handler.request
     if handler.answers_pages:
         return True
     if request.method not in ("GET", "HEAD") or not handler.engine.settings.pages or not handler.has_pages:
         return False
-    if request.path.startswith(handler.engine.settings.path_prefix + NO_PAGES):
+    path = request.path.removeprefix(handler.engine.settings.path_prefix)
+    if path.startswith(NO_PAGES) and not path.startswith(PAGES):
         return False
     try:
         return preferred_type(request.headers.by_name.get("Accept"), request.query, BROWSED) is HTML

@@ -31,6 +31,7 @@ class PagesFileHandler(Handler):
     """Answers with a file of the pages. Its URL changes with it, so browsers may keep it."""
 
     identifies = False
+    always_compresses = True
 
     async def get(self) -> None:
         assert self.route is not None
@@ -38,6 +39,7 @@ class PagesFileHandler(Handler):
         content = description(file_of(name), FILES[name])
         self.set_header("Content-Type", content.media_type)
         self.set_header("Cache-Control", f"public, max-age={A_YEAR}, immutable")
+        self.set_header("Vary", "Accept-Encoding")
         if not ends_with_tag(self, content.etag, None, len(content.body)):
             self.finish_document(content.body)
 

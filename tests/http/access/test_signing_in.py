@@ -69,11 +69,11 @@ async def test_the_whole_way(shop: Shop, issuer: SignInIssuer) -> None:
     page = parse(shown.body)
     assert (shown.status, len(page.one("tbody").all("tr"))) == (200, 2)
     assert shown.headers["Cache-Control"] == "private, no-cache"
-    assert shown.headers["Vary"] == "Accept, Authorization, Cookie"
+    assert shown.headers["Vary"] == "Accept, Authorization, Cookie, Accept-Encoding"
     assert page.one("header").one("bdi", class_="muted").text == "ann"
     assert page.one("form", action=f"{PUBLIC}/-/pages/sign-out")["method"] == "post"
     assert await titles(browser) == ["of ann", "of bob"]
-    assert (await browser.fetch(LIST)).headers["Vary"] == "Accept, Authorization, Cookie"
+    assert (await browser.fetch(LIST)).headers["Vary"] == "Accept, Authorization, Cookie, Accept-Encoding"
 
 
 async def test_rules_hold_for_who_has_signed_in(shop: Shop, issuer: SignInIssuer) -> None:

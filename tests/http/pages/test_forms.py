@@ -328,6 +328,7 @@ async def test_only_pages_of_the_server_send_forms(api: Api, headers: dict[str, 
     sent = {name: f"http://127.0.0.1:{api.port}" if value == "own" else value for name, value in headers.items()}
     answer = await send(api, url, form, **sent)
     assert answer.status == status, answer.body
+    assert status == 303 or answer.headers["Content-Type"] == "text/html; charset=utf-8"
     assert (await api.sql("SELECT age FROM users WHERE id = 1"))[0][0] == (1 if status == 303 else 34)
 
 

@@ -86,7 +86,7 @@ async def test_a_server_without_pages(start: Start, database_url: str) -> None:
         assert (await get(api, path)).headers["Content-Type"] == JSON
 
 
-@pytest.mark.parametrize("path", ["/-/nothing", "/-/pages/nothing", "/-/openapi.json/x"])
+@pytest.mark.parametrize("path", ["/-/nothing", "/-/pages", "/-/openapi.json/x"])
 async def test_errors_below_the_admin_path_are_documents(api: Api, path: str) -> None:
     assert (await get(api, path)).headers["Content-Type"] == JSON
 
@@ -323,6 +323,7 @@ async def test_the_start_page(api: Api) -> None:
     ("path", "status", "text"),
     [
         ("/nothing", 404, "There is nothing at"),
+        ("/-/pages/nothing", 404, "There is nothing at"),
         ("/users/999", 404, "999"),
         ("/users?sort=nope", 400, "nope"),
         ("/users?filter[age]=x&sort=nope", 400, "nope"),

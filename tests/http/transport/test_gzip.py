@@ -54,11 +54,11 @@ def packed(serve: Serve, rows_url: str) -> Api:
     return serve(rows_url, compression="gzip", server_timing=False)
 
 
-async def ask(api: Api, path: str, accept_encoding: str | None, method: str = "GET") -> Answer:
+async def ask(api: Api, path: str, accept_encoding: str | None, method: str = "GET", accept: str = "*/*") -> Answer:
     """Return the answer as it is sent. The usual client of the tests would decompress it."""
     headers = [] if accept_encoding is None else [f"Accept-Encoding: {accept_encoding}"]
     async with connected(api.port) as wire:
-        await wire.send(f"{method} {path} HTTP/1.1", "X-Request-Id: same", *headers)
+        await wire.send(f"{method} {path} HTTP/1.1", "X-Request-Id: same", f"Accept: {accept}", *headers)
         return await wire.answer(has_body=method != "HEAD")
 
 
@@ -95,6 +95,28 @@ async def test_a_short_answer(packed: Api, path: str) -> None:
     assert len(answer.body) <= 1024
     assert "Content-Encoding" not in answer.headers
     assert answer.headers["Vary"] == VARY
+
+
+@pytest.mark.parametrize("inline_bytes", [compression.INLINE_BYTES, 100])
+@pytest.mark.parametrize(
+    "path", [LONG, SHORT, "/users?sort=a&filter[b]=1&c=1", "/-/pages/new/users", "/-/pages/pages.js"]
+)
+async def test_pages_and_their_files_need_no_setting(
+    start: Start, rows_url: str, path: str, inline_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compression, "INLINE_BYTES", inline_bytes)
+    api = await start(rows_url, built_in(), server_timing=False)
+    plain, answer = [await ask(api, path, coding, accept="text/html") for coding in (None, "gzip")]
+    assert "Content-Encoding" not in plain.headers
+    assert unpacked(answer) == plain.body
+    assert "Accept-Encoding" in plain.headers["Vary"].split(", ")
+    assert plain.headers["Vary"] == answer.headers["Vary"]
+    assert headers_of(await ask(api, path, "gzip", "HEAD", accept="text/html")) == headers_of(answer)
+
+
+async def test_pages_vary_once(packed: Api) -> None:
+    answer = await ask(packed, "/users", "gzip", accept="text/html")
+    assert answer.headers["Vary"] == "Accept, Authorization, Cookie, Accept-Encoding"
 
 
 @pytest.mark.parametrize("accept_encoding", ["gzip", "identity"])
