@@ -121,7 +121,14 @@ class DocumentEncoder:
         self, rows: Sequence[Sequence[Row]], received_bytes: int, budget: _ByteBudget, step_rows: int
     ) -> Steps[_Resources]:
         node = self._plan.node
-        arranged = (yield from levels(node, rows, step_rows)) if node.branches else single_level(node, rows[0])
+        if not node.branches:
+            return self._add_levels(single_level(node, rows[0]), received_bytes, budget, step_rows)
+        return self._add_related(rows, received_bytes, budget, step_rows)
+
+    def _add_related(
+        self, rows: Sequence[Sequence[Row]], received_bytes: int, budget: _ByteBudget, step_rows: int
+    ) -> Steps[_Resources]:
+        arranged = yield from levels(self._plan.node, rows, step_rows)
         add = self._add_merged if self._is_merged else self._add_levels
         return (yield from add(arranged, received_bytes, budget, step_rows))
 
@@ -129,7 +136,8 @@ class DocumentEncoder:
         self, arranged: list[Level], received_bytes: int, budget: _ByteBudget, step_rows: int
     ) -> Steps[_Resources]:
         encoder = self._encoder
-        primary, included = list[bytes](), list[bytes]()
+        primary: list[bytes] = []
+        included: list[bytes] = []
         written = [(arranged[0], encoder.primary, primary)]
         if encoder.shows_included:
             written += [(level, encoder.included, included) for level in arranged[self._first_included :]]

@@ -319,7 +319,8 @@ def match_route(path: str, catalog: Catalog, fixed: dict[str, Shape]) -> Route |
         methods = methods_of(Shape.FUNCTION, frozenset({function.method}), bool(function.returns))
         returned = catalog.by_type.get(function.returns)
         return Route(Shape.FUNCTION, path, returned, methods=methods, function=function)
-    collection, segments = path, list[str]()
+    collection = path
+    segments: list[str] = []
     for _ in range(3):
         collection, _, segment = collection.rpartition("/")
         segments.insert(0, segment)

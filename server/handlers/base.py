@@ -410,7 +410,7 @@ class Handler(RequestHandler):
         if not hasattr(self, "request_id"):
             given = self.request.headers.by_name.get("X-Request-Id", [""])
             is_usable = len(given) == 1 and _REQUEST_ID.fullmatch(given[0])
-            self.request_id = given[0] if is_usable else random.randbytes(16).hex()
+            self.request_id = given[0] if is_usable else f"{random.getrandbits(128):032x}"
         date = http_date(int(time.time()))
         self._headers = Headers(
             {"Date": [date], "Content-Type": [MEDIA_TYPE], "Vary": ["Accept"], "X-Request-Id": [self.request_id]}
@@ -421,10 +421,6 @@ class Handler(RequestHandler):
 
     def set_etag_header(self) -> None:
         """Do nothing: `conditional.py` sets and compares the tags of documents."""
-
-    def stage(self, name: str) -> None:
-        """Begin the stage with this name. It ends the stage before."""
-        self.stages.append((name, time.perf_counter()))
 
     def set_server_timing(self) -> None:
         """Set the header Server-Timing, if the settings allow it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -40,16 +41,17 @@ async def run_stages(
     handler.database = handler.database.acting_for(handler.context.principal, door_of(handler.request.method))
     if (role := handler.database.role) is not None:
         execute, encode = translate_refusals(role, execute), translate_refusals(role, encode)
-    errors = Errors()
-    handler.stage("parse")
+    # Each stage ends the one before.
+    errors, begin = Errors(), handler.stages.append
+    begin(("parse", time.perf_counter()))
     if not handler.method.accepts:
         handler.check_parameters()
     parsed = parse(errors)
-    handler.stage("plan")
+    begin(("plan", time.perf_counter()))
     planned = plan(parsed, errors)
     raise_all(errors)
     assert planned is not None
-    handler.stage("execute")
+    begin(("execute", time.perf_counter()))
     result = await execute(planned)
-    handler.stage("encode")
+    begin(("encode", time.perf_counter()))
     await encode(planned, result)

@@ -25,7 +25,7 @@ from tornado.httputil import (
     ResponseStartLine,
 )
 from tornado.iostream import StreamClosedError
-from tornado.web import Application, Finish, HTTPError, OutputTransform, RequestHandler
+from tornado.web import Application, Finish, HTTPError, RequestHandler
 
 from server.http.headers import Headers
 from server.http.target import ASTERISK, read_target, shown_path
@@ -211,22 +211,22 @@ class HandlerDelegate(HTTPMessageDelegate):
         ready = HandlerReady(loop=loop) if request.has_body else None
         if ready is None:
             request.arrived.set_result(None)
-        transforms = [transform(request) for transform in self._application.transforms]
-        self._task = loop.create_task(self._run(handler, ready, transforms))
+        handler._transforms = [transform(request) for transform in self._application.transforms]
+        self._task = loop.create_task(self._run(handler, ready))
         return ready
 
-    async def _run(self, handler: Any, ready: HandlerReady | None, transforms: list[OutputTransform]) -> None:
+    async def _run(self, handler: Any, ready: HandlerReady | None) -> None:
         """Run the handler. Every exception is answered, and only the cancellation of the task itself goes on."""
-        request, handler._transforms = self._request, transforms
+        request = self._request
         try:
             if request.method not in handler.SUPPORTED_METHODS:
                 raise HTTPError(405)
-            handler.path_args = [handler.decode_argument(argument) for argument in self._arguments]
+            handler.path_args = list(map(handler.decode_argument, self._arguments))
             if (prepared := handler.prepare()) is not None:
                 await prepared
             if ready is not None:
                 ready.set_result(None)
-            if handler._finished or not await self._has_arrived():
+            if handler._finished or not (ready is None or await self._has_arrived()):
                 return
             answered = getattr(handler, request.method.lower())(*handler.path_args)
             if answered is not None:

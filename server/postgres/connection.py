@@ -165,7 +165,8 @@ class PostgresConnection(asyncpg.Connection):
         self._is_sending = True
         # The cancel request of an earlier statement must not hit one of these.
         await self._protocol._wait_for_cancellation()
-        messages, sent = b"", list[PipelinedStatement]()
+        messages = b""
+        sent: list[PipelinedStatement] = []
         for statement in pipelined:
             made = self._messages_of(statement)
             if made is None:

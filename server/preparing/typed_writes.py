@@ -104,7 +104,7 @@ class TypedWrites:
     ) -> TypedForm | Literal[False] | None:
         """Plan a document step by step. Returns its form, False if a document like it has none, None if there are
         errors."""
-        errors = list[ApiError]()
+        errors: list[ApiError] = []
         change = decode_resource_document(body, asked, errors, self._limits)
         if change is None or errors:
             return None

@@ -178,7 +178,8 @@ class Writes:
         it than its row: then they are prepared one by one."""
         if (resource.type, "create") in context.access.refused or not CONTEXT.takes(context):
             return None
-        hooks, errors = resource.hooks, list[ApiError]()
+        hooks = resource.hooks
+        errors: list[ApiError] = []
         if hooks.before("create") or hooks.after("create") or hooks.after_commit:
             return None
         access = context.access

@@ -197,7 +197,8 @@ def _creates(
 ) -> SingleStatement | None:
     """One statement for several creates. Its values are those of all assignments, without the ids that another create
     makes."""
-    creates, values = list[Create](), list[Any]()
+    creates: list[Create] = []
+    values: list[Any] = []
     creates_at: dict[Lid, int] = {}
     for index, (write, planned_write, node) in enumerate(zip(writes, planned, shown, strict=True)):
         sent = [

@@ -88,7 +88,7 @@ class FunctionHandler(WritingHandler):
             check_action(self.resource, "read", self.context)
 
     def _parse_parameters(self, errors: list[ApiError]) -> SentCall:
-        pairs = split_pairs(self.request.query, list[ApiError]())
+        pairs = split_pairs(self.request.query, [])
         return read_parameters(self.function, pairs, self.engine.limits.max_json_depth, errors)
 
     def _parse_body(self, errors: list[ApiError]) -> SentCall:

@@ -140,7 +140,8 @@ class OperationsHandler(WritingHandler):
 
     def _prepare(self, operation: Operation, errors: list[ApiError]) -> PreparedWrite | None:
         """Return the write of an operation, or None if it has errors. Appends to errors."""
-        change, faults = operation.change, list[ApiError]()
+        change = operation.change
+        faults: list[ApiError] = []
         if change is None or change.type is None:
             return None
         resource = self._resource_of(change.type, operation, faults)

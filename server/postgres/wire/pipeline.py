@@ -125,7 +125,8 @@ class PipelineAnswers:
         further answer: PostgreSQL skips everything up to the Sync."""
         if self._begun:
             data, self._begun = self._begun + data, b""
-        kept, begin, size, expected = list[bytes](), 0, len(data), self.expected
+        kept: list[bytes] = []
+        begin, size, expected = 0, len(data), self.expected
         while expected:
             if data.startswith(_BIND_COMPLETE, begin):
                 begin += len(_BIND_COMPLETE)
