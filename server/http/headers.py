@@ -40,6 +40,9 @@ class Headers(HTTPHeaders):
         if name in self._combined_cache:
             del self._combined_cache[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.by_name or super().__contains__(name)
+
     def copy(self) -> Headers:
         return Headers({name: list(values) for name, values in self.by_name.items()})
 

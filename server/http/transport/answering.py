@@ -100,7 +100,13 @@ class Exchange(HTTPConnection):
 
     began_at: when the request began to arrive, by the monotonic clock. head_bytes: the size of its first line and
     headers. has_body: whether a body is announced, even an empty one. is_begun: whether a part of the answer was
-    written. is_last: whether the connection ends with this answer, as far as is known."""
+    written. is_last: whether the connection ends with this answer, as far as is known.
+
+    _bytes_left: how many bytes of the announced Content-Length were not sent yet."""
+
+    is_begun = _is_chunked = False
+    _bytes_left: int | None = None
+    _close_callback: Callable[[], None] | None = None
 
     def __init__(
         self,
@@ -116,15 +122,10 @@ class Exchange(HTTPConnection):
         self.began_at = began_at
         self.head_bytes = head_bytes
         self.has_body = has_body
-        self.is_begun = False
         self.is_last = not _is_kept(line, headers)
         self._wire: Wire | None = wire
         self._is_head = line.method == "HEAD"
         self._is_http_1_0 = line.version == "HTTP/1.0"
-        self._is_chunked = False
-        # Bytes of the announced Content-Length that were not sent yet.
-        self._bytes_left: int | None = None
-        self._close_callback: Callable[[], None] | None = None
 
     def set_close_callback(self, callback: Callable[[], None] | None) -> None:
         """Set the function that is called when the client goes before its answer is finished."""
