@@ -10,7 +10,6 @@ import binascii
 import re
 import uuid
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from itertools import chain
@@ -190,8 +189,10 @@ def date_of(value: Any) -> date:
 def any_date_of(value: Any) -> date | None:
     """Convert a date from 0001-01-01 to 9999-12-31. Return None if it is none."""
     if isinstance(value, str) and _DATE.fullmatch(value):
-        with suppress(ValueError):
+        try:
             return date.fromisoformat(value)
+        except ValueError:
+            pass
     return None
 
 
@@ -247,8 +248,10 @@ def timestamptz_of(value: Any) -> datetime:
 def any_moment_of(value: Any) -> datetime | None:
     """Convert the same from 0001-01-01 to 9999-12-31. Return None if it is none."""
     if isinstance(value, str) and _TIMESTAMP.fullmatch(value):
-        with suppress(msgspec.ValidationError, OverflowError):
+        try:
             return msgspec.convert(value, datetime).astimezone(UTC)
+        except (msgspec.ValidationError, OverflowError):
+            pass
     return None
 
 

@@ -70,8 +70,10 @@ def check_body(headers: Headers, received: ReceivedBody, accepted: MediaType) ->
 def _check_media_type(headers: Headers, received: ReceivedBody, accepted: MediaType) -> frozenset[str]:
     """Check the media type and the encoding of the body. Raises UnsupportedMediaType."""
     extensions: frozenset[str] = frozenset()
-    if received.content_length() or "Transfer-Encoding" in headers.by_name or "Content-Type" in headers.by_name:
-        extensions = check_content_type(headers.get("Content-Type"), accepted)
+    if "Content-Type" in headers.by_name:
+        extensions = check_content_type(headers["Content-Type"], accepted)
+    elif received.content_length() or "Transfer-Encoding" in headers.by_name:
+        check_content_type(None, accepted)
     _check_encoding(headers)
     return extensions
 

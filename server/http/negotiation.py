@@ -74,7 +74,7 @@ ANY = MediaType("*/*")
 
 CACHED_HEADERS = 16
 """How many values of each header are cached: clients repeat the same ones, and parsing one takes up to 4 us. Refused
-values are not cached. A value may have 64 KB, so each of the two caches holds at most 1 MB."""
+values are not cached. A value may have 64 KB, so each of the three caches holds at most 1 MB."""
 
 
 def add_vary(headers: HTTPHeaders, name: str) -> None:

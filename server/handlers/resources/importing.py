@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
@@ -16,7 +16,7 @@ from server.execution.writes.imports import Import, Records
 from server.execution.writes.reply import Reply
 from server.handlers.received_file import ReceivedFile
 from server.http.headers import Headers
-from server.http.negotiation import CSV, NDJSON, MediaType
+from server.http.negotiation import CACHED_HEADERS, CSV, NDJSON, MediaType
 
 if TYPE_CHECKING:
     from querybuild.query import Change
@@ -29,7 +29,12 @@ _ACCEPTS = frozenset({ON_CONFLICT})
 
 def import_type(headers: Headers) -> MediaType | None:
     """Return the media type of a body with lines, None for others. UTF-8 is the only charset."""
-    name, _, parameters = headers.get("Content-Type", "").partition(";")
+    return _import_type(headers["Content-Type"]) if "Content-Type" in headers.by_name else None
+
+
+@lru_cache(maxsize=CACHED_HEADERS)
+def _import_type(content_type: str) -> MediaType | None:
+    name, _, parameters = content_type.partition(";")
     charset = parameters.lower().partition("charset=")[2].partition(";")[0].strip(' "')
     return _TYPES.get(name.strip().lower()) if charset in ("", "utf-8", "utf8") else None
 
