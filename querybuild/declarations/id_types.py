@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -45,7 +45,7 @@ class IdType(msgspec.Struct, frozen=True, eq=False):
     read_part: Callable[[str], Any] | None = None
     text_of: Callable[[Any], str] = str
     is_number: bool = False
-    read_all: Callable[[list[Any]], list[Any] | None] | None = None
+    read_all: Callable[[Sequence[Any]], Sequence[Any] | None] | None = None
     to_column: Callable[[Term], Term] | None = None
     pattern: str = r"([^\\,\u0000]|\\[\\,])*"
 
@@ -69,14 +69,17 @@ def integer_ids(reader: values.Integer) -> IdType:
             raise ValueFault("a whole number without plus sign, blanks or leading zeros")
         return reader(int(text))
 
-    def read_all(texts: list[Any]) -> list[int] | None:
-        if set(map(type, texts)) != {str}:
+    def read_all(sent: Sequence[Any]) -> Sequence[int] | None:
+        # A filter may have JSON numbers.
+        if (numbers := reader.read_all(sent)) is not None:
+            return numbers
+        if set(map(type, sent)) != {str}:
             return None
         try:
-            numbers = list(map(int, texts))
+            numbers = list(map(int, sent))
         except ValueError:
             return None
-        return reader.read_all(numbers) if list(map(str, numbers)) == texts else None
+        return reader.read_all(numbers) if list(map(str, numbers)) == list(sent) else None
 
     digits = len(str(reader.high))
     pattern = f"^(0|-?[1-9][0-9]{{0,{digits - 1}}})$"

@@ -6,7 +6,7 @@ It must not know: resources, requests, operators.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
@@ -47,7 +47,7 @@ class JsonForm(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     from_json: Callable[[Any], Any]
     from_text: Callable[[str], Any]
-    read_all: Callable[[list[Any]], list[Any] | None] | None = None
+    read_all: Callable[[Sequence[Any]], Sequence[Any] | None] | None = None
     shown: Callable[[Any], Any] | None = None
     schema: JsonSchema = {}
     written_schema: JsonSchema | None = None
@@ -253,6 +253,7 @@ def _string(name: str, sql_names: tuple[str, ...], id_type: IdType, *, cast: boo
         json=JsonForm(
             from_json=values.str_of,
             from_text=values.str_of,
+            read_all=values.strs_of,
             schema={"type": "string"},
             written_schema={"type": "string", "pattern": values.WITHOUT_NUL},
         ),

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -100,6 +100,7 @@ class Integer:
     def __init__(self, bits: int) -> None:
         self.low, self.high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
         self.expected = f"a whole number from {self.low} to {self.high}"
+        self._all = list[Annotated[int, msgspec.Meta(ge=self.low, le=self.high)]]
 
     def __call__(self, value: Any) -> int:
         if isinstance(value, Decimal) and abs(value.adjusted()) < 40 and value == value.to_integral_value():
@@ -108,11 +109,13 @@ class Integer:
             return value
         raise ValueFault(self.expected)
 
-    def read_all(self, values: list[Any]) -> list[int] | None:
-        """Return many values, or None if one of them is no `int` within the limits. This takes a tenth of the time of
-        converting each."""
-        is_fit = set(map(type, values)) == {int} and self.low <= min(values) and max(values) <= self.high
-        return values if is_fit else None
+    def read_all(self, values: Sequence[Any]) -> Sequence[int] | None:
+        """Return many values, or None if one of them is no `int` within the limits. This takes a fiftieth of the time
+        of converting each."""
+        try:
+            return msgspec.convert(values, self._all)
+        except msgspec.ValidationError:
+            return None
 
     def text(self, text: str) -> int:
         """Convert a text."""
@@ -169,6 +172,11 @@ def str_of(value: Any) -> str:
     if isinstance(value, str):
         return value
     raise ValueFault("a string")
+
+
+def strs_of(values: Sequence[Any]) -> Sequence[str] | None:
+    """Return many strings, or None if one of them is none. This takes a tenth of the time of converting each."""
+    return values if set(map(type, values)) == {str} else None
 
 
 def uuid_of(value: Any) -> uuid.UUID:

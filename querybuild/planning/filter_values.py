@@ -5,7 +5,7 @@ request.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from querybuild.declarations.arrays import split_list
@@ -18,7 +18,7 @@ from querybuild.query import Limits
 ReadValue = Callable[[Any], list[Any]]
 """Converts the val of a filter to the bound values. Raises ValueFault."""
 
-ReadAll = Callable[[list[Any]], list[Any] | None]
+ReadAll = Callable[[Sequence[Any]], Sequence[Any] | None]
 
 
 def value_reader(row: OperatorRow, attribute: Attribute, limits: Limits, *, is_text: bool) -> ReadValue:
@@ -35,7 +35,7 @@ def value_reader(row: OperatorRow, attribute: Attribute, limits: Limits, *, is_t
             return lambda val: _each(read, _pair(_items(val, attribute, limits, is_text=is_text)))
 
 
-def _all(read: Callable[[Any], Any], read_all: ReadAll | None, items: list[Any]) -> list[Any]:
+def _all(read: Callable[[Any], Any], read_all: ReadAll | None, items: list[Any]) -> Sequence[Any]:
     """Convert the items of a list, at once if that is possible."""
     done = None if read_all is None else read_all(items)
     return _each(read, items) if done is None else done
