@@ -82,8 +82,7 @@ def key_position(node: Node, branch: Branch) -> int:
 
 def branch_keys(node: Node, branch: Branch, rows: Sequence[Row]) -> list[Any]:
     """Return the distinct keys for `= ANY($1)` in the statement of a branch, without null, in the order of the rows."""
-    position = key_position(node, branch)
-    keys = dict.fromkeys(row[position] for row in rows)
+    keys = dict.fromkeys(map(itemgetter(key_position(node, branch)), rows))
     keys.pop(None, None)
     return list(keys)
 
