@@ -236,6 +236,7 @@ def identifier_encoder(resource: Resource) -> Callable[[Any], bytes]:
     return lambda value: head + encode(value) + b'"}'
 
 
+@lru_cache(RESOURCES)
 def _identifier_head(resource: Resource) -> bytes:
     return f'{{"type":{json.dumps(resource.type)},"id":"'.encode()
 
