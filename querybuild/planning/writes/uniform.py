@@ -1,5 +1,6 @@
-"""Makes creates uniform that only differ in columns that are null if they are not set: clients leave out what they do
-not know. Then one statement writes them all.
+"""Makes writes uniform, so that one statement writes them all: creates that only differ in columns that are null if
+they are not set, because clients leave out what they do not know; and updates that set other columns, because clients
+send what they have changed.
 
 It must not know: SQL text, documents.
 """
@@ -14,19 +15,21 @@ from operator import attrgetter
 import msgspec
 
 from querybuild.planning.changes import PlannedWrite
+from querybuild.planning.page_values import Values
 from querybuild.planning.writes.write_plan import Assignment, WritePlan
 from querybuild.shortcuts import Knows
 
 UNIFORM = Knows(WritePlan, used=("kind", "rows", "id_slot", "assignments", "checked"))
-"""What it knows of a plan. With `onConflict`, a column that is not sent is not updated, so null is another value."""
+"""What it knows of a plan. With `onConflict`, a column that is not sent is not updated, so null is another value. An
+update that sets a column to its own value is like one that does not set it, if nothing looks at which ones it sets."""
 
 PLANS = 256
 """How many plans, and how many sets of plans, are remembered."""
 
 
 def by_form(planned: Sequence[PlannedWrite]) -> Iterator[list[PlannedWrite]]:
-    """Group consecutive writes that `uniform` may make uniform: with the same plan, or creates whose plans only differ
-    in columns that are null if they are not set."""
+    """Group consecutive writes that `uniform` may make uniform: with the same plan, or with plans that only differ in
+    columns that a create or an update may leave out."""
     for _, group in groupby(planned, key=lambda write: _form(write.plan)):
         yield list(group)
 
@@ -40,16 +43,27 @@ def uniform(group: Sequence[PlannedWrite]) -> Sequence[PlannedWrite] | None:
     made = _uniform_plan(plans)
     if made is None:
         return None
-    plan, slots = made
+    plan, sources = made
     return [
-        msgspec.structs.replace(
-            write,
-            plan=plan,
-            values=tuple([None if slot is None else write.values[slot] for slot in slots[write.plan]]),
-        )
-        for write in group
+        msgspec.structs.replace(write, plan=plan, values=sources[write.plan].values_of(write.values)) for write in group
     ]
 
+
+class _Sources(msgspec.Struct, frozen=True):
+    """Where a plan has the values of a uniform one. slots: of the values, None for one that it does not have. sent:
+    whether an update has the values that others leave out."""
+
+    slots: tuple[int | None, ...]
+    sent: tuple[bool, ...] = ()
+
+    def values_of(self, values: Values) -> Values:
+        """Return the values for the uniform plan."""
+        return (*[None if slot is None else values[slot] for slot in self.slots], *self.sent)
+
+
+_SOME = Assignment("", 0)
+"""Stands for the columns of an update that others may leave out. One that sets none does not write the row at all, so
+it is not one of them."""
 
 Columns = tuple[str, ...]
 """The columns of one value. A key may have several."""
@@ -65,13 +79,23 @@ def _by_columns(plan: WritePlan) -> dict[Columns, list[Assignment]]:
 
 @lru_cache(PLANS)
 def _form(plan: WritePlan) -> WritePlan:
-    """Return the plan without the columns that a create may leave out, so that those that may be uniform are equal."""
-    null_columns = plan.resource.abilities.null_columns
-    if plan.kind != "create" or not null_columns or not UNIFORM.takes(plan):
+    """Return the plan without the columns that it may leave out, so that those that may be uniform are equal."""
+    kept = [assignment for assignment in plan.assignments if not _may_be_left_out(assignment, plan)]
+    if len(kept) == len(plan.assignments) or not UNIFORM.takes(plan):
         return plan
-    kept = [assignment for assignment in plan.assignments if assignment.column not in null_columns]
     assignments = _unplaced(sorted(kept, key=attrgetter("column")))
+    if plan.kind == "update":
+        assignments.append(_SOME)
     return msgspec.structs.replace(plan, assignments=tuple(assignments), id_slot=None if plan.id_slot is None else 0)
+
+
+def _may_be_left_out(assignment: Assignment, plan: WritePlan) -> bool:
+    """Return whether other writes of a group may leave out a column: with null in its place in a create, or with its
+    own value in an update, which neither triggers nor policies may see."""
+    abilities = plan.resource.abilities
+    if plan.kind == "create":
+        return assignment.column in abilities.null_columns
+    return assignment.attribute is not None and "update" in abilities.merged and not abilities.is_view
 
 
 def _unplaced(assignments: Sequence[Assignment]) -> list[Assignment]:
@@ -80,9 +104,8 @@ def _unplaced(assignments: Sequence[Assignment]) -> list[Assignment]:
 
 
 @lru_cache(PLANS)
-def _uniform_plan(plans: frozenset[WritePlan]) -> tuple[WritePlan, dict[WritePlan, list[int | None]]] | None:
-    """Return the plan that sets all columns of these plans, and for each of them the slots that have its values, None
-    for a value that it does not have."""
+def _uniform_plan(plans: frozenset[WritePlan]) -> tuple[WritePlan, dict[WritePlan, _Sources]] | None:
+    """Return the plan that sets all columns of these plans, and for each of them where it has the values."""
     by_plan = {plan: _by_columns(plan) for plan in plans}
     merged: dict[Columns, list[Assignment]] = {}
     for own in by_plan.values():
@@ -92,16 +115,25 @@ def _uniform_plan(plans: frozenset[WritePlan]) -> tuple[WritePlan, dict[WritePla
     names = sorted(merged)
     if len({column for columns in names for column in columns}) < sum(map(len, names)):
         return None
+    any_plan = next(iter(plans))
+    is_update = any_plan.kind == "update"
+    optional = [columns for columns in names if is_update and any(columns not in own for own in by_plan.values())]
+    # The values, the id of an update, and whether the values that some leave out are sent.
+    sent = {columns: len(names) + 1 + index for index, columns in enumerate(optional)}
     placed = [
-        msgspec.structs.replace(assignment, slot=slot)
+        msgspec.structs.replace(assignment, slot=slot, sent=sent.get(columns))
         for slot, columns in enumerate(names)
         for assignment in merged[columns]
     ]
-    slots: dict[WritePlan, list[int | None]] = {
-        plan: [own[columns][0].slot if columns in own else None for columns in names] for plan, own in by_plan.items()
+    sources = {
+        plan: _Sources(
+            tuple([own[columns][0].slot if columns in own else None for columns in names])
+            + ((plan.id_slot,) if is_update else ()),
+            tuple([columns in own for columns in optional]),
+        )
+        for plan, own in by_plan.items()
     }
-    any_plan = next(iter(plans))
     id_slot = any_plan.id_slot
     if id_slot is not None:
-        id_slot = slots[any_plan].index(id_slot)
-    return msgspec.structs.replace(any_plan, assignments=tuple(placed), id_slot=id_slot), slots
+        id_slot = sources[any_plan].slots.index(id_slot)
+    return msgspec.structs.replace(any_plan, assignments=tuple(placed), id_slot=id_slot), sources

@@ -33,6 +33,7 @@ class Assignment(msgspec.Struct, frozen=True):
     key, part: for these, all columns of the key that has the value, and which one this is.
     owner: for a key whose links can be removed from the other side, the rows of that side.
     target: for a key, the rows that it may refer to, if other rows may be hidden.
+    sent: the slot that says whether an update has the value. If not, the column stays as it is. None: it has one.
     """
 
     column: str
@@ -42,6 +43,7 @@ class Assignment(msgspec.Struct, frozen=True):
     target: Rows | None = None
     key: Key | None = None
     part: int = 0
+    sent: int | None = None
 
 
 class Expected(msgspec.Struct, frozen=True):

@@ -286,7 +286,10 @@ def change_of_all(plan: WritePlan, binds: Binds) -> Any:
     for assignment in plan.assignments:
         value = assigned(assignment, binds.request(assignment.slot))
         column = rows.field(assignment.column)
-        query = query.set(column, as_shown(assignment, column, _joined(assignment, value)))
+        value = as_shown(assignment, column, _joined(assignment, value))
+        if assignment.sent is not None:
+            value = Template("CASE WHEN {} THEN {} ELSE {} END", binds.request(assignment.sent), value, column)
+        query = query.set(column, value)
     return set_version(query, plan.resource, is_only=not plan.assignments)
 
 

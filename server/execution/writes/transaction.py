@@ -462,8 +462,10 @@ def _as_create(write: PreparedWrite) -> PreparedWrite:
 
 def _is_refused_together(error: Exception) -> bool:
     """Return whether several writes were refused, of which each may be possible: ON CONFLICT cannot update a row
-    twice."""
-    return is_refusal(error) or isinstance(error, asyncpg.CardinalityViolationError)
+    twice, and uniform updates read the columns that some of them leave out, for which the role may lack the right."""
+    return is_refusal(error) or isinstance(
+        error, (asyncpg.CardinalityViolationError, asyncpg.InsufficientPrivilegeError)
+    )
 
 
 def check_agreements(write: PlannedWrite) -> None:

@@ -1,4 +1,4 @@
-"""Which creates are made uniform, and their values."""
+"""Which writes are made uniform, and their values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.writes.uniform import by_form, uniform
-from querybuild.sql.writes.modify import compile_rows
+from querybuild.sql.writes.modify import compile_rows, compile_write
 from server.resources import built_in
 from tests.http.people import linked, of
 from tests.planning import create, update
@@ -82,4 +82,35 @@ def test_what_stays_apart(others: list[PlannedWrite]) -> None:
 def test_updates_stay_apart() -> None:
     """What an update does not send stays as it is."""
     group = [update("user", "1", {"attributes": {"age": 1}}, CATALOG), update("user", "2", {"attributes": {}}, CATALOG)]
+    assert [len(same) for same in by_form(group)] == [1, 1]
+
+
+def test_an_update_keeps_what_it_leaves_out() -> None:
+    group = [
+        update("user", id_text, {"attributes": attributes}, CATALOG)
+        for id_text, attributes in (("7", {"age": 1}), ("8", {"email": "a@b", "age": 2}), ("9", {"age": None}))
+    ]
+    [same] = by_form(group)
+    assert same == group
+    made = uniform(group)
+    assert made is not None
+    assert [write.values for write in made] == [(1, None, 7, False), (2, "a@b", 8, True), (None, None, 9, False)]
+    [plan] = {write.plan for write in made}
+    row = compile_write(plan).row
+    assert row is not None
+    assert row.sql.startswith('UPDATE "users" SET "age"=$1,"email"=CASE WHEN $3 THEN $2 ELSE "email" END WHERE "id"=$4')
+
+
+@pytest.mark.parametrize("abilities", [{"merged": frozenset({"create"})}, {"is_view": True}], ids=["triggers", "view"])
+def test_updates_that_something_looks_at_stay_apart(abilities: dict[str, Any]) -> None:
+    seen = Catalog(
+        [
+            msgspec.structs.replace(resource, abilities=msgspec.structs.replace(resource.abilities, **abilities))
+            for resource in built_in()
+        ]
+    )
+    group = [
+        update("user", "1", {"attributes": {"age": 1}}, seen),
+        update("user", "2", {"attributes": {"email": "a@b"}}, seen),
+    ]
     assert [len(same) for same in by_form(group)] == [1, 1]
