@@ -40,7 +40,7 @@ from querybuild.sql.writes.locks import lock_clause
 from querybuild.sql.writes.parts import as_shown, delete_from, into, is_updated, set_version, update_of, updated_instead
 from querybuild.sql.writes.pipelined_links import compile_pipelined
 
-OF_ROW = Knows(WritePlan, used=("kind", "rows", "id_slot", "assignments", "checked", "conflict"))
+OF_ROW = Knows(WritePlan, used=("kind", "rows", "id_slot", "assignments", "checked", "conflict", "precondition"))
 """What the statement of a row knows of the whole write, if it is the only one of its transaction, or one of a batch or
 of an INSERT of several rows. What the rows must be once they are written is checked after these."""
 
@@ -162,7 +162,7 @@ def _sets_only_version(plan: WritePlan) -> bool:
 
 def _needs_transaction(plan: WritePlan, shown: Node | None) -> bool:
     """Return whether a write needs more than the statement of its row, or depends on other rows that it must lock."""
-    if not OF_ROW.takes(plan):
+    if not _is_of_row(plan):
         return True
     if any(assignment.target for assignment in plan.assignments) or _locks_owner_first(plan) or may_be_ambiguous(plan):
         return True
@@ -173,6 +173,15 @@ def _needs_transaction(plan: WritePlan, shown: Node | None) -> bool:
     return (shown is not None and bool(shown.targets)) or any(row is not None and decides_again(row) for row in rows)
 
 
+def _is_of_row(plan: WritePlan) -> bool:
+    """Return whether the statement of the row is the whole write. Its WHERE has the version that the row must have,
+    unless PostgreSQL may not test it again for a row that another transaction has changed, or tests it for another
+    statement. Other values are compared as answers show them."""
+    abilities = plan.resource.abilities
+    is_in_where = not (abilities.is_view or abilities.has_rules) and all(each.is_version for each in plan.precondition)
+    return OF_ROW.takes(plan) and (is_in_where or not plan.precondition)
+
+
 def may_be_ambiguous(plan: WritePlan) -> bool:
     """Return whether several rows may have the id of the written row. Then nothing must be written."""
     return plan.kind != "create" and not plan.resource.abilities.has_unique_ids
@@ -181,7 +190,7 @@ def may_be_ambiguous(plan: WritePlan) -> bool:
 def _is_in_order(plan: WritePlan) -> bool:
     """Return whether each of several writes must be done before the next one: its rows are counted, or what it leaves
     is checked, and the next write might change this."""
-    if may_be_ambiguous(plan) or not OF_ROW.takes(plan):
+    if may_be_ambiguous(plan) or not _is_of_row(plan):
         return True
     checked = plan.checked
     return checked is not None and (decides_again(checked) or plan.kind not in plan.resource.abilities.merged)
@@ -273,8 +282,13 @@ def _free_ids(plan: WritePlan, shown: Node | None) -> FreeIdStatements:
 
 def _change(plan: WritePlan, binds: Binds) -> str:
     """Return `UPDATE "groups" SET "name"=$1 WHERE "id"=$2` or `DELETE FROM "groups" WHERE "id"=$1`. The WHERE also has
-    the criteria and the rights of the rows: no other transaction can write between a look at the row and the change."""
-    return str(change_of_all(plan, binds).where(_is_writable(plan, binds)).get_sql())
+    the criteria and the rights of the rows, and their version: no other transaction can write between a look at the row
+    and the change."""
+    query = change_of_all(plan, binds).where(_is_writable(plan, binds))
+    for expected in plan.precondition if _is_of_row(plan) else ():
+        [_, version] = columns(node_of(plan.rows, (expected.attribute,)), plan.resource.table, binds)
+        query = query.where(Template("{}=ANY({})", version, binds(expected.slot)))
+    return str(query.get_sql())
 
 
 def change_of_all(plan: WritePlan, binds: Binds) -> Any:

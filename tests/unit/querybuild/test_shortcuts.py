@@ -141,7 +141,7 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     id_slot       used     used     used     used       used     used
     assignments   used     used     used     refused    used     used
     links         used     refused  refused  used       refused  refused
-    precondition  refused  refused  refused  refused    refused  refused
+    precondition  refused  used     refused  refused    refused  refused
     linkage       refused  refused  refused  refused    refused  refused
     kept          used     refused  refused  refused    refused  refused
     implied       used     refused  refused  refused    refused  refused
