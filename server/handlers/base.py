@@ -298,7 +298,7 @@ class Handler(RequestHandler):
         self.cancel_scope.cancel()
 
     def send_error(self, status_code: int = 500, **kwargs: Any) -> None:
-        """Answer an exception. tornado calls this for everything that a handler raises."""
+        """Answer an exception. The delegate calls this for everything that a handler raises."""
         error = kwargs["exc_info"][1] if "exc_info" in kwargs else HTTPError(status_code)
         if isinstance(error, HTTPError) and error.status_code == 405:
             # A method that tornado does not know does not reach prepare, so the principal is not known.

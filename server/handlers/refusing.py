@@ -8,7 +8,7 @@ from server.errors import ForeignOrigin, RouteNotFound, UnknownHost
 from server.handlers.base import Handler
 from server.limits.running import Running
 from server.postgres.database import Database
-from server.routes import PAGES, Route, route_not_found
+from server.routes import PAGES, Route, below_prefix, route_not_found
 
 
 class NotFoundHandler(Handler):
@@ -32,8 +32,8 @@ class ForeignOriginHandler(Handler):
 
     def initialize(self, engine: Engine, database: Database, route: Route | None, running: Running) -> None:
         super().initialize(engine, database, route, running)
-        path = self.request.path.removeprefix(engine.settings.path_prefix)
-        self.answers_pages = engine.settings.pages and path.startswith(PAGES)
+        path = below_prefix(self.request.path, engine.settings.path_prefix)
+        self.answers_pages = engine.settings.pages and path is not None and path.startswith(PAGES)
 
     def _no_route(self) -> ForeignOrigin:
         origin = self.request.headers["Origin"]

@@ -18,7 +18,7 @@ from server.handlers import telling
 from server.handlers.pages.frames import make_frame
 from server.handlers.pages.reads import Asked
 from server.http.negotiation import BROWSED, HTML, preferred_type
-from server.routes import PAGES
+from server.routes import PAGES, below_prefix
 
 if TYPE_CHECKING:
     from server.handlers.base import Handler
@@ -65,8 +65,8 @@ def lead_to(handler: Handler, url: str) -> None:
 
 
 def tell_of_page(handler: Handler) -> None:
-    """Set the headers of a page: its media type, what it may load, and what it depends on. A page is compressed for
-    every client that accepts it: its rows are in HTML, which makes them five times as long."""
+    """Set the headers of a page: its media type, what it may load, and what it depends on. It is compressed for every
+    client that accepts it: a list of 30 rows has 26 KB, and then 4."""
     handler.always_compresses = True
     handler.set_header("Content-Type", HTML.content_type)
     handler.set_header("Content-Security-Policy", CONTENT_SECURITY_POLICY)
@@ -82,8 +82,8 @@ def wants_page(handler: Handler) -> bool:
         return True
     if request.method not in ("GET", "HEAD") or not handler.engine.settings.pages or not handler.has_pages:
         return False
-    path = request.path.removeprefix(handler.engine.settings.path_prefix)
-    if path.startswith(NO_PAGES) and not path.startswith(PAGES):
+    path = below_prefix(request.path, handler.engine.settings.path_prefix)
+    if path is not None and path.startswith(NO_PAGES) and not path.startswith(PAGES):
         return False
     try:
         return preferred_type(request.headers.by_name.get("Accept"), request.query, BROWSED) is HTML

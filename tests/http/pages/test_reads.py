@@ -91,6 +91,15 @@ async def test_errors_below_the_admin_path_are_documents(api: Api, path: str) ->
     assert (await get(api, path)).headers["Content-Type"] == JSON
 
 
+@pytest.mark.parametrize(
+    ("path", "is_page"), [("/-/nothing", True), ("/api/-/nothing", False), ("/api/-/pages/nothing", True)]
+)
+async def test_errors_below_a_prefix(start: Start, database_url: str, path: str, *, is_page: bool) -> None:
+    """What is beside the prefix is no path of the server's own."""
+    api = await start(database_url, built_in(), path_prefix="/api")
+    assert (await get(api, path)).headers["Content-Type"] == (HTML if is_page else JSON)
+
+
 @pytest.mark.parametrize("method", ["POST", "PATCH", "DELETE"])
 async def test_writes_are_answered_with_documents(api: Api, method: str) -> None:
     answer = await api.request(method, "/users", headers={"Accept": BROWSER, "Content-Type": MEDIA_TYPE}, body=None)
