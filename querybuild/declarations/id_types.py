@@ -21,7 +21,7 @@ from pypika.terms import Term
 
 from querybuild.declarations import json_texts, values
 from querybuild.declarations.terms import Template, as_text
-from querybuild.declarations.values import JsonSchema, ValueFault
+from querybuild.declarations.values import JsonSchema, ReadAll, ValueFault
 
 
 class IdType(msgspec.Struct, frozen=True, eq=False):
@@ -45,7 +45,7 @@ class IdType(msgspec.Struct, frozen=True, eq=False):
     read_part: Callable[[str], Any] | None = None
     text_of: Callable[[Any], str] = str
     is_number: bool = False
-    read_all: Callable[[Sequence[Any]], Sequence[Any] | None] | None = None
+    read_all: ReadAll | None = None
     to_column: Callable[[Term], Term] | None = None
     pattern: str = r"([^\\,\u0000]|\\[\\,])*"
 

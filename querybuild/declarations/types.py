@@ -6,7 +6,7 @@ It must not know: resources, requests, operators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
@@ -31,7 +31,7 @@ from querybuild.declarations.id_types import (
     integer_ids,
 )
 from querybuild.declarations.terms import Template, as_text, as_texts, cast_from_text, unnested
-from querybuild.declarations.values import JsonSchema, ValueFault
+from querybuild.declarations.values import JsonSchema, ReadAll, ValueFault
 
 
 class JsonForm(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -47,7 +47,7 @@ class JsonForm(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     from_json: Callable[[Any], Any]
     from_text: Callable[[str], Any]
-    read_all: Callable[[Sequence[Any]], Sequence[Any] | None] | None = None
+    read_all: ReadAll | None = None
     shown: Callable[[Any], Any] | None = None
     schema: JsonSchema = {}
     written_schema: JsonSchema | None = None

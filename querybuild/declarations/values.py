@@ -9,7 +9,7 @@ import base64
 import binascii
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from itertools import chain
@@ -172,6 +172,10 @@ def str_of(value: Any) -> str:
     if isinstance(value, str):
         return value
     raise ValueFault("a string")
+
+
+ReadAll = Callable[[Sequence[Any]], Sequence[Any] | None]
+"""Converts many values at once. It returns None if they have to be converted one by one."""
 
 
 def strs_of(values: Sequence[Any]) -> Sequence[str] | None:

@@ -12,13 +12,11 @@ from querybuild.declarations.arrays import split_list
 from querybuild.declarations.json_texts import JsonFault, load_json
 from querybuild.declarations.operators import OperatorRow
 from querybuild.declarations.resource import Attribute, Operator
-from querybuild.declarations.values import ValueFault, str_of
+from querybuild.declarations.values import ReadAll, ValueFault, str_of
 from querybuild.query import Limits
 
 ReadValue = Callable[[Any], list[Any]]
 """Converts the val of a filter to the bound values. Raises ValueFault."""
-
-ReadAll = Callable[[Sequence[Any]], Sequence[Any] | None]
 
 
 def value_reader(row: OperatorRow, attribute: Attribute, limits: Limits, *, is_text: bool) -> ReadValue:

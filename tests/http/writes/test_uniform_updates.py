@@ -6,11 +6,10 @@ import asyncio
 import random
 from typing import Any
 
-import asyncpg
 import pytest
 
 from tests.http.conftest import Api, Inspected, Sent
-from tests.http.operating import extended
+from tests.http.operating import extended, session, until_blocked_by
 from tests.http.people import of
 from waterspout import TEXT, Attribute, Catalog, Resource
 
@@ -57,9 +56,8 @@ def updates(values: dict[str, Any], count: int = COUNT) -> list[dict[str, Any]]:
 
 
 async def execute(api: Api, sql: str) -> None:
-    connection = await asyncpg.connect(api.database_url)
-    await connection.execute(sql)
-    await connection.close()
+    async with session(api) as connection:
+        await connection.execute(sql)
 
 
 async def rows(api: Api) -> list[tuple[Any, ...]]:
@@ -136,15 +134,11 @@ async def test_other_clients_change_what_is_left_out(inspected: Inspected) -> No
         {"op": "update", "data": {"type": "thing", "id": "1", "attributes": {"count": 1}}},
         {"op": "update", "data": {"type": "thing", "id": "2", "attributes": {"name": "new"}}},
     ]
-    connection = await asyncpg.connect(api.database_url)
-    try:
-        async with connection.transaction():
-            await connection.execute("UPDATE things SET name = 'theirs', count = 33, note = 'theirs' WHERE id < 3")
-            answer = asyncio.ensure_future(extended(api, *operations))
-            await asyncio.sleep(0.2)
-            assert not answer.done()
-    finally:
-        await connection.close()
+    async with session(api) as connection, session(api) as watcher, connection.transaction():
+        await connection.execute("UPDATE things SET name = 'theirs', count = 33, note = 'theirs' WHERE id < 3")
+        answer = asyncio.ensure_future(extended(api, *operations))
+        await until_blocked_by(watcher, connection.get_server_pid())
+        assert not answer.done()
     assert (await answer).status == 200
     assert [(row[1], row[2], row[3]) for row in (await rows(api))[:2]] == [
         ("theirs", "theirs", 1),

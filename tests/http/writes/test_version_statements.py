@@ -6,12 +6,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import asyncpg
 import pytest
 from tornado.ioloop import IOLoop
 
 from tests.http.conftest import Api, Inspected, Sent
-from tests.http.operating import EXTENDED, extended, until_blocked_by
+from tests.http.operating import EXTENDED, extended, session, until_blocked_by
 from waterspout import TEXT, Attribute, Catalog, Resource
 
 COUNT = 50
@@ -91,17 +90,12 @@ async def test_the_one_that_has_changed(api: Api) -> None:
 async def test_a_row_that_another_transaction_changes(api: Api, method: str, write: str, status: int) -> None:
     """The statement waits for the row, and then tests the new version."""
     tag = await tag_of(api, 7)
-    connection, watcher = [await asyncpg.connect(api.database_url) for _ in range(2)]
-    try:
-        async with connection.transaction():
-            counted = ", version = version + 1" if "SET" in write and await has_column(api) else ""
-            await connection.execute(f"{write}{counted} WHERE id = 7")
-            sent = body(7) if method == "PATCH" else None
-            answering = asyncio.ensure_future(api.request(method, "/things/7", sent, headers={"If-Match": tag}))
-            await until_blocked_by(watcher, connection.get_server_pid())
-    finally:
-        await connection.close()
-        await watcher.close()
+    async with session(api) as connection, session(api) as watcher, connection.transaction():
+        counted = ", version = version + 1" if "SET" in write and await has_column(api) else ""
+        await connection.execute(f"{write}{counted} WHERE id = 7")
+        sent = body(7) if method == "PATCH" else None
+        answering = asyncio.ensure_future(api.request(method, "/things/7", sent, headers={"If-Match": tag}))
+        await until_blocked_by(watcher, connection.get_server_pid())
     answer = await answering
     assert answer.status == status, answer.body
     assert (await names(api))[6] == ("theirs" if status == 412 else "n8")
