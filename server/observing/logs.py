@@ -193,6 +193,11 @@ class AccessLog:
             sys.stderr.write("".join([self._line(answer, self._pid) for answer in answered]))
 
 
+def _milliseconds(answer: Answered) -> float:
+    """Return the duration, rounded as the field has it, so that the message is the same number."""
+    return round(1000 * answer.seconds, 3)
+
+
 def _text_line(answer: Answered, pid: int) -> str:
     return f"{_text_head(answer.time, 'INFO', pid)} {_summary(answer)}\n"
 
@@ -212,7 +217,7 @@ def _json_line(answer: Answered, pid: int) -> str:
         "method": answer.method,
         "path": answer.path,
         "status": answer.status,
-        "milliseconds": round(1000 * answer.seconds, 3),
+        "milliseconds": _milliseconds(answer),
         "bytes": answer.size,
         "remote": answer.remote,
     }
@@ -227,7 +232,7 @@ _LINES: dict[Format, Callable[[Answered, int], str]] = {
 
 
 def _summary(answer: Answered) -> str:
-    return f"{answer.method} {answer.path} {answer.status} {1000 * answer.seconds:.1f}ms {answer.request_id}"
+    return f"{answer.method} {answer.path} {answer.status} {_milliseconds(answer):.1f}ms {answer.request_id}"
 
 
 def _text_head(now: float, level: str, pid: int) -> str:
