@@ -70,12 +70,15 @@ def encode_cursors(
     """Return the cursors of lists with the same mark. positions: for each its parent and its values. ids: as for
     `encode_cursor`. Of a long value a cursor has a list with its beginning."""
     texts: list[list[Any]] = [[mark, parent, *values] for parent, values in positions]
-    for text in texts:
-        for index, value in enumerate(text[2:]):
-            if value is not None and len(value) > MAX_VALUE_CHARACTERS and index not in ids:
-                text[2 + index] = [value[:MAX_VALUE_CHARACTERS]]
+    lines = dump_lines(texts)
+    if max(map(len, lines), default=0) > MAX_VALUE_CHARACTERS:
+        for text in texts:
+            for index, value in enumerate(text[2:]):
+                if value is not None and len(value) > MAX_VALUE_CHARACTERS and index not in ids:
+                    text[2 + index] = [value[:MAX_VALUE_CHARACTERS]]
+        lines = dump_lines(texts)
     # `urlsafe_b64encode` takes twice as long.
-    return [b2a_base64(line, newline=False).translate(_URL_SAFE, b"=") for line in dump_lines(texts)]
+    return [b2a_base64(line, newline=False).translate(_URL_SAFE, b"=") for line in lines]
 
 
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any
 from uuid import UUID
 
@@ -25,8 +25,8 @@ from serializers.steps import Steps, slices
 _ENCODER = msgspec.json.Encoder()
 
 
-ChosenLinkage = tuple[bytes | None, bytes, bytes]
-"""Linkage that a request has chosen: its `data`, None if no row is shown; the members of its `meta`; and the query
+ChosenLinkage = tuple[bytes, bytes]
+"""Linkage that a request has chosen: the members `data` and `meta`, the first only if rows are shown; and the query
 string of the page after it, empty without one."""
 
 Linkage = list[Any]
@@ -179,20 +179,26 @@ def _chosen_linkage(
     """Return the linkage of each parent with its `meta`. counts: how many resources each shows."""
     choice = branch.choice
     assert choice is not None
-    chosen: list[ChosenLinkage] = []
-    more, totals = (children.more, children.totals) if isinstance(children, FirstRows) else ({}, {})
-    has_data = choice.size != 0
-    for data, count, parent in zip(linkage, counts, parents, strict=True):
-        query = more.get(parent)
-        members = b'"partial":true' if choice.is_partial else b""
-        if choice.is_counted:
-            counted = b'"count":%d,"hasMore":%b' % (count, b"false" if query is None else b"true")
-            members = b"%b,%b" % (members, counted) if members else counted
-        if choice.has_total:
-            # Without a size all resources are shown. A parent without rows has no total.
-            members += b',"total":%d' % totals.get(parent, count)
-        chosen.append((data if has_data else None, members, query or b""))
-    return chosen
+    more, all_totals = (children.more, children.totals) if isinstance(children, FirstRows) else ({}, {})
+    queries = list(map(more.get, parents))
+    # Without a size all resources are shown. A parent without rows has no total.
+    totals = map(all_totals.get, parents, counts) if choice.has_total else repeat(None)
+    has_more = [query is not None for query in queries]
+    metas = map(_chosen_meta, repeat(choice.is_partial), repeat(choice.is_counted), counts, has_more, totals)
+    texts = metas if choice.size == 0 else [b'"data":%b,%b' % each for each in zip(linkage, metas, strict=False)]
+    return [(text, query or b"") for text, query in zip(texts, queries, strict=True)]
+
+
+@lru_cache(4 * RESOURCES)
+def _chosen_meta(is_partial: bool, is_counted: bool, count: int, has_more: bool, total: int | None) -> bytes:
+    members: list[bytes] = []
+    if is_partial:
+        members.append(b'"partial":true')
+    if is_counted:
+        members.append(b'"count":%d,"hasMore":%b' % (count, b"true" if has_more else b"false"))
+    if total is not None:
+        members.append(b'"total":%d' % total)
+    return b'"meta":{%b}' % b",".join(members)
 
 
 def _linkage(branch: Branch, counts: Sequence[int], ids: Sequence[bytes]) -> Linkage:

@@ -173,7 +173,7 @@ def linkage_query(sent: str, parameters: Sequence[str], size: int) -> str:
     >>> linkage_query("include=computers&includeSort%5Bcomputers%5D=-name", ["includeSort[computers]"], 3)
     'page%5Bsize%5D=3&sort=-name&page%5Bafter%5D='
     """
-    members = [_parameter("page[size]", str(size))]
+    members = [f"{_SIZE}{size}"]
     for part in sent.split("&"):
         if not part.startswith(CHOICES):
             continue
@@ -184,9 +184,10 @@ def linkage_query(sent: str, parameters: Sequence[str], size: int) -> str:
             own = _FAMILIES[family.partition("[")[0]] + keys
             if own != "page[size]":
                 members.append(f"{quote_segment(own)}={value}")
-    return "&".join((*members, _parameter("page[after]", "")))
+    return "&".join((*members, _AFTER))
 
 
+_SIZE, _AFTER = _parameter("page[size]", ""), _parameter("page[after]", "")
 _FAMILIES = dict(zip(CHOICES, ("filter", "sort", "page"), strict=True))
 
 

@@ -74,9 +74,8 @@ class ResourceEncoder:
         self._urls = [(index, repeat(piece)) for index, piece in enumerate(pieces) if isinstance(piece, tuple)]
         self._columns = [(index, piece) for index, piece in enumerate(pieces) if isinstance(piece, str)]
         self._linkage = [(index, piece) for index, piece in enumerate(pieces) if isinstance(piece, int)]
-        # The path of the linkage around the id, None without links.
         self._chosen = {
-            linked.index(relationship.name): relationship_path(path, relationship).encode().split(_URL_ID.encode())
+            linked.index(relationship.name): _next_format(relationship_path(path, relationship))
             if has_links and "read" in relationship.methods
             else None
             for relationship in relationships
@@ -106,7 +105,7 @@ class ResourceEncoder:
         url_id = quote_segment(row[0]).encode() if self._has_quoted_ids else row_id
         if self._chosen:
             linkage = [
-                _chosen_members(each, self._chosen[index], url_id) if index in self._chosen else each
+                self._members(index, [each], [url_id])[0] if index in self._chosen else each
                 for index, each in enumerate(linkage)
             ]
         version = b"" if self._version is None else self._version(row).encode()
@@ -143,9 +142,15 @@ class ResourceEncoder:
                     objects[index] = self._without_links.encode_one(row, [column[index] for column in linkage])
         return objects
 
-    def _members(self, which: int, linkage: Linkage, url_ids: Sequence[bytes]) -> list[bytes]:
-        path = self._chosen[which]
-        return [_chosen_members(each, path, url_id) for each, url_id in zip(linkage, url_ids, strict=True)]
+    def _members(self, which: int, linkage: Sequence[ChosenLinkage], url_ids: Sequence[bytes]) -> list[bytes]:
+        """Return the members of a chosen relationship from the end of its links on, for each row."""
+        with_next = self._chosen[which]
+        if with_next is None:
+            return [members for members, _ in linkage]
+        return [
+            with_next % (url_id, query, members) if query else b"},%b" % members
+            for (members, query), url_id in zip(linkage, url_ids, strict=True)
+        ]
 
     def _attributes(self, rows: Sequence[Row]) -> list[bytes]:
         """Return the attributes object of each row, all from one call. A value of a `json` column is copied as it is
@@ -161,14 +166,11 @@ def _distance(text: str) -> bytes:
     return b"null" if text.endswith(("NaN", "Infinity")) else text.encode()
 
 
-def _chosen_members(linkage: ChosenLinkage, path: list[bytes] | None, url_id: bytes) -> bytes:
-    """Return the members of a relationship from the end of its links on. path: that of its linkage, around the id; None
-    if it has no links."""
-    data, members, query = linkage
-    text = b'"meta":{%b}' % members if data is None else b'"data":%b,"meta":{%b}' % (data, members)
-    if path is None:
-        return text
-    return b',"next":"%b?%b"},%b' % (url_id.join(path), query, text) if query else b"},%b" % text
+def _next_format(path: str) -> bytes:
+    """Return the format of the members of a relationship from the end of its links on, with a link to the next page: of
+    the id in the URL, the query, and the other members. path: that of the linkage, with the mark of the id."""
+    before, after = path.encode().replace(b"%", b"%%").split(_URL_ID.encode())
+    return b',"next":"%b%%b%b?%%b"},%%b' % (before, after)
 
 
 def values_of(node: Node) -> Callable[[Sequence[Row]], Iterator[list[Any]]]:

@@ -26,6 +26,7 @@ from querybuild.declarations.database_types.texts import (
     INET,
     LTREE,
     OVERLAPPING,
+    SPATIAL,
 )
 from querybuild.declarations.patterns import check_pattern
 from querybuild.declarations.resource import Attribute, Operator
@@ -145,6 +146,10 @@ def _itself(column_type: ColumnType) -> ColumnType:
 
 def _infix(sql: str) -> Callable[[Term, Term], Criterion]:
     return lambda column, other: Template("{}" + sql + "{}", column, other)
+
+
+def _call(name: str) -> Callable[[Term, Term], Criterion]:
+    return lambda column, other: Template(name + "({},{})", column, other)
 
 
 def escaped(text: str) -> str:
@@ -349,6 +354,10 @@ _OF_COLUMNS: tuple[OperatorRow, ...] = (
     OperatorRow(name="contains", applies=_is_network, value_type=lambda _: INET, criterion=_infix(">>=")),
     OperatorRow(name="contained_in", applies=_is_network, value_type=lambda _: INET, criterion=_infix("<<=")),
     OperatorRow(name="overlaps", applies=_is_network, value_type=lambda _: INET, criterion=_infix("&&")),
+    # ST_Covers("t0"."area",CAST(CAST($1 AS TEXT) AS geometry)): a point on the border is contained
+    OperatorRow(name="contains", applies=_is_in(SPATIAL), value_type=_itself, criterion=_call("ST_Covers")),
+    OperatorRow(name="contained_in", applies=_is_in(SPATIAL), value_type=_itself, criterion=_call("ST_CoveredBy")),
+    OperatorRow(name="overlaps", applies=_is_in(SPATIAL), value_type=_itself, criterion=_call("ST_Intersects")),
     # "t0"."path"@>CAST(CAST($1 AS TEXT) AS ltree): it is above the other one, or the same
     OperatorRow(name="ancestor_of", applies=_is_in((LTREE,)), value_type=_itself, criterion=_infix("@>")),
     OperatorRow(name="descendant_of", applies=_is_in((LTREE,)), value_type=_itself, criterion=_infix("<@")),
@@ -357,7 +366,7 @@ _OF_COLUMNS: tuple[OperatorRow, ...] = (
         name="has_key",
         applies=_is_in((HSTORE,)),
         value_type=lambda _: TEXT,
-        criterion=lambda column, key: Template("exist({},{})", column, key),
+        criterion=_call("exist"),
     ),
     # "t0"."words"@@websearch_to_tsquery($1): the words of a search, which is never invalid
     OperatorRow(

@@ -234,15 +234,14 @@ class TableAbilities(msgspec.Struct, frozen=True):
     locks_rows: whether a SELECT can lock its rows. has_conflicts_of_id: whether ON CONFLICT can name its id.
     same_columns: pairs of columns of a view that show the same column of its table. A write may set one of them.
     cancels_writes: whether a trigger, a rule or a policy may cancel a write without an error. has_policies: whether
-    policies may hide rows from a write. has_rules: whether rules of PostgreSQL rewrite a write: then it cannot have a
-    WITH.
+    policies may hide rows from a write. has_rules: whether PostgreSQL's rules rewrite a write, which can have no WITH.
     merged: the kinds of writes of which one statement may do several: no trigger, policy or function can tell it from
     several statements. returned: the kinds of writes after which the row is as RETURNING has it.
-    deferred: the triggers that run when the transaction ends, as SQL writes their names.
-    has_unique_ids: whether a constraint keeps the ids unique. is_view: whether it is a view, a materialized view or a
-    foreign table. version: what tells whether a row has changed, if anything does. unique_keys: those that ON CONFLICT
-    may name. tells_updates: whether `xmax` tells an updated row from a new one. indexed: the columns that are the first
-    of an index. null_columns: those that are null in a new row if they are not set.
+    deferred: the triggers that run when the transaction ends, as SQL writes their names. has_unique_ids: whether a
+    constraint keeps the ids unique. is_view: whether it is a view, a materialized view or a foreign table. version: what
+    tells whether a row has changed. unique_keys: those that ON CONFLICT may name. tells_updates: whether `xmax` tells an
+    updated row from a new one. indexed: the columns that are the first of an index. knn_indexed: those of an index that
+    orders by distances. null_columns: those that a new row has null if they are not set.
     """
 
     locks_rows: bool = True
@@ -260,6 +259,7 @@ class TableAbilities(msgspec.Struct, frozen=True):
     unique_keys: tuple[UniqueKey, ...] = ()
     tells_updates: bool = False
     indexed: frozenset[str] = frozenset()
+    knn_indexed: frozenset[str] = frozenset()
     null_columns: frozenset[str] = frozenset()
 
 

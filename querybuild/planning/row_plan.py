@@ -280,13 +280,13 @@ class OrderKey(msgspec.Struct, frozen=True):
 
 
 class Nearest(msgspec.Struct, frozen=True):
-    """The value that the rows are the nearest to. is_two_way: whether they are found by an index of the column, from
-    the value in both directions."""
+    """The value that the rows are the nearest to. is_indexed: whether an index finds them: one of the column, from
+    the value in both directions, or one that orders by distances."""
 
     column: ColumnRef
     slot: Slot
     measure: Measure
-    is_two_way: bool
+    is_indexed: bool
 
 
 class KeysetPosition(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ Execution and encoding use it to read rows by position.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from operator import itemgetter
@@ -51,11 +52,12 @@ def first_rows(
     onward: as of `FirstRows`, for the parents that have other rows, and the last that each of them shows."""
     position, size = branch.node.position_of_parent, choice.size
     assert size is not None
-    by_parent: dict[Any, list[Row]] = {}
+    grouped: defaultdict[Any, list[Row]] = defaultdict(list)
     for begin in range(0, len(rows), step_rows):
         for row in rows[begin : begin + step_rows]:
-            by_parent.setdefault(row[position], []).append(row)
+            grouped[row[position]].append(row)
         yield
+    by_parent: dict[Any, list[Row]] = grouped
     totals = {}
     if choice.has_total:
         position += 1 + len(branch.cursor_keys)

@@ -271,15 +271,17 @@ def _page(plan: ReadPlan, binds: Binds) -> QueryBuilder:
         UNION ALL
         (SELECT "t0"."id" FROM "users" "t0" WHERE "t0"."age" IS NULL ORDER BY "t0"."age","t0"."id" LIMIT $3)))
     """
-    rows, keyset = matching(plan, binds), plan.rows.keyset
+    rows, keyset, nearest = matching(plan, binds), plan.rows.keyset, plan.rows.nearest
     if keyset is not None and plan.rows.grouping is not None:
         after = rows_after(plan.rows, keyset, binds)
         return rows.where(Template(" OR ".join(["({})"] * len(after)), *after))
     own_order = order_terms(plan.rows.order, binds)
     if keyset is not None:
         parts = [(rows.where(part), own_order) for part in rows_after(plan.rows, keyset, binds)]
-    elif plan.rows.nearest is not None and plan.rows.nearest.is_two_way:
-        parts = list(_both_ways(rows, plan.rows.nearest, own_order[1:], binds))
+    elif nearest is not None and nearest.is_indexed and nearest.measure.is_ordered:
+        parts = list(_both_ways(rows, nearest, own_order[1:], binds))
+    elif nearest is not None and nearest.is_indexed:
+        return _of_ids(plan, _nearest_ids(rows, own_order[0], plan, binds))
     else:
         parts = [(rows, own_order)]
     if len(parts) == 1 and not plan.finds_ids_first:
@@ -288,10 +290,13 @@ def _page(plan: ReadPlan, binds: Binds) -> QueryBuilder:
     for part, order_by in parts:
         own = _page_ids(part, order_by, plan, binds)
         ids = own if ids is None else ids.union_all(own)
-    # Without the criteria: they already apply to the ids.
+    return _of_ids(plan, Template("ARRAY{}", ids))
+
+
+def _of_ids(plan: ReadPlan, ids: Term) -> QueryBuilder:
+    """Return the rows with these ids, without the criteria: they already apply to the ids."""
     query = PostgreSQLQuery.from_(table(plan.node.resource, plan.node.rows.alias))
-    of, key = columns_of(plan.node.rows.alias), plan.node.resource.id.key
-    return query.where(is_any_key(of, key, Template("ARRAY{}", ids)))
+    return query.where(is_any_key(columns_of(plan.node.rows.alias), plan.node.resource.id.key, ids))
 
 
 def _both_ways(
@@ -302,6 +307,18 @@ def _both_ways(
     column, value = operand(nearest.column, binds), nearest.measure.value(binds(nearest.slot))
     yield rows.where(Template("{}>={}", column, value)), [column, *ids]
     yield rows.where(Template("{}<{}", column, value)), [Template("{} DESC", column), *ids]
+
+
+def _nearest_ids(rows: QueryBuilder, distance: Term, plan: ReadPlan, binds: Binds) -> Term:
+    """Return the ids of the rows that an index has in the order of their distance. Before PostgreSQL 17 it is only used
+    if nothing else is in the order, so that those of the last distance are all found, and sorted by their ids later:
+
+    `ARRAY((SELECT "t0"."id" FROM ...) ORDER BY "t0"."at"<->$1 FETCH FIRST ($2) ROWS WITH TIES)`
+    """
+    limit = _limit_term(plan, binds, is_page=False)
+    assert limit is not None
+    text = "ARRAY({} ORDER BY {} FETCH FIRST ({}) ROWS WITH TIES)"
+    return Template(text, rows.select(_shown_id(plan.node)), distance, limit)
 
 
 def _page_ids(rows: QueryBuilder, order_by: list[Term], plan: ReadPlan, binds: Binds) -> QueryBuilder:

@@ -62,6 +62,8 @@ send, and a subquery or an INTO STRICT that finds several rows or none (21000, P
 
 _PARSERS = frozenset({"hstore_io.c", "ltree_io.c", "jsonpath_scan.l", "jsonpath_gram.y", "tsquery.c", "numeric.c"})
 """The source files that report an invalid value as a syntax error, as an internal error, or as not supported."""
+_OF_POSTGIS = ("lwgeom_", "geography_", "gserialized_")
+"""With what the names of PostGIS's source files begin. Its errors about values are internal errors."""
 
 PARSED = (pg.PostgresSyntaxError, pg.InternalServerError)
 """The errors of these. Ask `is_value_refused` whether an error is one."""
@@ -73,7 +75,8 @@ def is_value_refused(error: BaseException) -> bool:
 
 
 def _is_parsed(error: BaseException) -> bool:
-    return getattr(error, "server_source_filename", None) in _PARSERS
+    source = getattr(error, "server_source_filename", None) or ""
+    return source in _PARSERS or source.startswith(_OF_POSTGIS)
 
 
 def is_quoted(value: object, error: BaseException) -> bool:
@@ -162,6 +165,8 @@ def state_of(error: Exception) -> str:
 def describe_refusal(error: Exception) -> str:
     """Return the kind of a refusal, without PostgreSQL's own text, which contains internal names."""
     other = "it is out of range or not of the right form"
+    if _is_parsed(error) and "SRID" in str(error):
+        return "its SRID is not that of the column; it is written first, as in SRID=4326;POINT(2.35 48.85)"
     is_known = isinstance(error, (*REFUSED, *VIOLATED))
     is_of_operator = isinstance(error, (*INTERNAL, UNSUPPORTED, COLLATIONS_DIFFER)) and not _is_parsed(error)
     return _REFUSALS.get(state_of(error), other) if is_known or is_of_operator else other

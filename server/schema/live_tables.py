@@ -109,6 +109,10 @@ SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name, c.relkind::te
              JOIN pg_am m ON m.oid = x.relam AND m.amname = 'btree'
              JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
              WHERE i.indrelid = c.oid AND i.indisvalid AND i.indpred IS NULL) AS indexed,
+       ARRAY(SELECT DISTINCT a.attname::text FROM pg_index i
+             JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+             WHERE i.indrelid = c.oid AND i.indisvalid AND i.indpred IS NULL
+             AND pg_index_column_has_property(i.indexrelid, 1, 'distance_orderable') IS NOT FALSE) AS knn_indexed,
        EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid AND r.ev_type <> '1') AS has_rules
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY($1::oid[])
 """
@@ -203,7 +207,7 @@ class LiveTable(msgspec.Struct, frozen=True, kw_only=True):
     has_before_insert_trigger: whether a trigger may change each new row before it is written. cancels_writes: whether a
     trigger, a rule or a policy may cancel the write of a row. has_policies: whether policies may hide rows from it.
     has_rules: whether rules of PostgreSQL rewrite its writes. indexed: the columns that are the first of an index of
-    all its rows."""
+    all its rows. knn_indexed: those of an index that has the rows in the order of their distance from a value."""
 
     oid: int
     schema: str
@@ -225,6 +229,7 @@ class LiveTable(msgspec.Struct, frozen=True, kw_only=True):
     has_policies: bool
     has_rules: bool
     indexed: frozenset[str]
+    knn_indexed: frozenset[str]
 
     @property
     def is_table(self) -> bool:
@@ -333,7 +338,8 @@ def _table(row: asyncpg.Record, columns: Columns, unique: list[asyncpg.Record]) 
     facts = dict(row)
     facts["partition_key"] = parse_partition_key(facts["partition_key"])
     # An index of a table does not have the rows of the tables that inherit from it.
-    facts["indexed"] = frozenset(() if facts["has_children"] else facts["indexed"])
+    for name in ("indexed", "knn_indexed"):
+        facts[name] = frozenset(() if facts["has_children"] else facts[name])
     has_indexes = facts["kind"] in ("r", "p", "m") and not facts["has_children"]
     return LiveTable(
         columns=columns,

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import msgspec
+from msgspec.structs import replace
 from pypika.terms import Term
 
-from querybuild.declarations.database_types.texts import POINT, VECTOR
+from querybuild.declarations.database_types.texts import POINT, SPATIAL, VECTOR
 from querybuild.declarations.resource import Attribute
 from querybuild.declarations.terms import Template
 from querybuild.declarations.types import (
@@ -55,6 +56,9 @@ def measure_of(attribute: Attribute, *, has_trigrams: bool) -> Measure | None:
         return _by_operator(kind.bind, OF_VECTORS[attribute.distance or "l2"])
     if kind is POINT:
         return _by_operator(kind.bind, "<->")
+    if kind in SPATIAL:
+        # That of an empty one is null.
+        return replace(_by_operator(kind.bind, "<->"), is_strict=False)
     if kind is TEXT:
         return _by_operator(_cast("text"), "<->") if has_trigrams else None
     distance = _DISTANCES.get(kind.name)

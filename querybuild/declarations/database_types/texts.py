@@ -76,6 +76,17 @@ def _geometric(name: str, example: str) -> ColumnType:
     return _text_type(name, example, has_order=False, is_compared_as_text=True)
 
 
+def _spatial(name: str, example: str) -> ColumnType:
+    """Return a type of the extension PostGIS. Its texts are compared: they have all of a value, and the operator `<>`
+    is ambiguous."""
+    return _text_type(name, example, prefix="", has_order=False, is_compared_as_text=True, select=_well_known_text)
+
+
+def _well_known_text(column: Term) -> Term:
+    """Return `ST_AsEWKT("t0"."place",20)`. PostGIS's own text is hexadecimal. With fewer digits it would round."""
+    return Function("ST_AsEWKT", column, 20)
+
+
 def _address(column: Term) -> Term:
     """Return `abbrev("t0"."address")`. A cast would write the address 10.0.0.1 as 10.0.0.1/32."""
     return Function("abbrev", column)
@@ -125,6 +136,8 @@ HSTORE = _text_type("hstore", '"a"=>"1"', prefix="", has_order=False, may_be_emp
 LTREE = _text_type("ltree", "top.science", prefix="", may_be_empty=True)
 VECTOR = _text_type("vector", "[1,2,3]", prefix="")
 """Of the extension pgvector."""
+GEOMETRY = _spatial("geometry", "SRID=4326;POINT(2.35 48.85)")
+GEOGRAPHY = _spatial("geography", "SRID=4326;POINT(2.35 48.85)")
 
 RANGES: dict[ColumnType, ColumnType] = {
     INT4RANGE: INT,
@@ -189,11 +202,13 @@ CONTAINERS: dict[ColumnType, ColumnType] = {
 """Type -> the type of what its values may be contained in, with PostgreSQL's `<@`."""
 OVERLAPPING = frozenset((*RANGES, *MULTIRANGES, BOX, POLYGON, CIRCLE))
 """The types that have PostgreSQL's `&&`."""
+SPATIAL = frozenset((GEOMETRY, GEOGRAPHY))
+"""The types of the extension PostGIS, which has functions for what may be contained in what."""
 
 TEXT_TYPES: tuple[ColumnType, ...] = (
     *(INET, CIDR, MACADDR, MACADDR8, MONEY, BIT, VARBIT, TSVECTOR, XML),
     *(POINT, LINE, LSEG, BOX, PATH, POLYGON, CIRCLE),
     *RANGES,
     *MULTIRANGES,
-    *(CITEXT, HSTORE, LTREE, VECTOR),
+    *(CITEXT, HSTORE, LTREE, VECTOR, GEOMETRY, GEOGRAPHY),
 )

@@ -64,8 +64,10 @@ def plan_near(near: Near, resource: Resource, alias: str, conditions: ConditionP
     is_there = find_operator(attribute, "isnot")
     assert isinstance(is_there, OperatorRow)
     condition = Test(is_there, column if measure.is_strict else distance, "null")
-    is_indexed = attribute.sql is None and attribute.column_name in resource.abilities.indexed
-    planned = Nearest(column, slot, measure, measure.is_ordered and is_indexed)
+    abilities = resource.abilities
+    indexed = abilities.indexed if measure.is_ordered else abilities.knn_indexed
+    is_indexed = attribute.sql is None and attribute.column_name in indexed
+    planned = Nearest(column, slot, measure, is_indexed)
     return PlannedNear(condition, OrderKey(distance, False, False), planned)
 
 

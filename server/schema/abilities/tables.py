@@ -95,6 +95,7 @@ def _of_table(table: LiveTable) -> dict[str, Any]:
         # PostgreSQL cannot return `xmax` of partitions.
         "tells_updates": table.kind == "r",
         "indexed": table.indexed,
+        "knn_indexed": table.knn_indexed,
         "null_columns": table.null_columns,
     }
 

@@ -31,6 +31,7 @@ from querybuild.declarations.database_types.texts import (
     LTREE,
     OVERLAPPING,
     POINT,
+    SPATIAL,
     TSVECTOR,
     VECTOR,
 )
@@ -55,7 +56,7 @@ _OF_VECTORS = {"l2": "vector_l2_ops", "cosine": "vector_cosine_ops", "inner_prod
 """Distance -> the operator class of an index that finds the nearest vectors."""
 
 _OWN_OPERATORS: dict[ColumnType, tuple[Method, str]] = {
-    **dict.fromkeys((*OVERLAPPING, POINT, LTREE), ("gist", "")),
+    **dict.fromkeys((*OVERLAPPING, *SPATIAL, POINT, LTREE), ("gist", "")),
     **dict.fromkeys((INET, CIDR), ("gist", "inet_ops")),
     **dict.fromkeys((HSTORE, TSVECTOR), ("gin", "")),
 }

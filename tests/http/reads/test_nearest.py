@@ -15,10 +15,12 @@ from server.routes import ON_MANY
 from tests.conftest import on_server
 from tests.faults.cluster import Cluster
 from tests.http.conftest import Api, Inspected, Serve
-from tests.http.declarations.test_text_types import debian_cluster  # noqa: F401
+from tests.http.declarations.test_text_types import available, debian_cluster  # noqa: F401
 from tests.principals import HEADER, principal, trust_headers
 from waterspout import (
     ANYONE,
+    GEOGRAPHY,
+    GEOMETRY,
     INT,
     POINT,
     TEXT,
@@ -213,6 +215,37 @@ def test_texts(serve: Serve, io_loop: IOLoop, debian_cluster: Cluster) -> None: 
     near = io_loop.run_sync(lambda: found(api, "/places?nearTo[name]=quay"))
     assert [number for number, _ in near][:2] == ["1", "2"]
     assert [far for _, far in near] == [0, pytest.approx(0.4285714), 1, 1]
+
+
+SPATIAL = """
+ALTER TABLE places ADD spot geometry(Geometry, 4326), ADD stop geography(Point);
+UPDATE places SET spot = ST_Point(id, 1, 4326), stop = ST_Point(id, 1, 4326) WHERE id < 4;
+UPDATE places SET spot = 'SRID=4326;POINT EMPTY' WHERE id = 4;
+CREATE INDEX ON places USING gist (spot);
+CREATE INDEX ON places USING gist (stop);
+"""
+
+
+def test_geometries(serve: Serve, io_loop: IOLoop, debian_cluster: Cluster) -> None:  # noqa: F811
+    if "postgis" not in available(debian_cluster.url()):
+        pytest.skip("the system's PostgreSQL has no PostGIS")
+    attributes = [Attribute("spot", GEOMETRY, nullable=True), Attribute("stop", GEOGRAPHY, nullable=True)]
+    api = serve(new_database(debian_cluster, "postgis", SPATIAL), catalog(more=attributes))
+    near = io_loop.run_sync(lambda: found(api, "/places?nearTo[spot]=SRID%3D4326;POINT(3.25+1)"))
+    assert near == [("3", 0.25), ("2", 1.25), ("1", 2.25)]
+    near = io_loop.run_sync(lambda: found(api, "/places?nearTo[stop]=POINT(1.9+1)"))
+    assert [number for number, _ in near] == ["2", "1", "3"]
+    assert near[0][1] == pytest.approx(11_118, abs=1)
+    for bad, reason in (
+        ("spot]=POINT(1", "form"),
+        ("spot]=x", "form"),
+        ("stop]=POINT(1+2+3+4+5)", "form"),
+        ("spot]=POINT(1+2)", "SRID"),
+        ("stop]=SRID%3D3857;POINT(1+2)", "form"),
+    ):
+        answer = io_loop.run_sync(partial(api.get, f"/places?nearTo[{bad}"))
+        assert (answer.status, answer.errors[0]["source"]) == (400, {"parameter": f"nearTo[{bad[:4]}]"}), bad
+        assert reason in answer.errors[0]["detail"], answer.errors
 
 
 def new_database(cluster: Cluster, extension: str, sql: str) -> str:
