@@ -238,10 +238,10 @@ class TableAbilities(msgspec.Struct, frozen=True):
     merged: the kinds of writes of which one statement may do several: no trigger, policy or function can tell it from
     several statements. returned: the kinds of writes after which the row is as RETURNING has it.
     deferred: the triggers that run when the transaction ends, as SQL writes their names. has_unique_ids: whether a
-    constraint keeps the ids unique. is_view: whether it is a view, a materialized view or a foreign table. version: what
-    tells whether a row has changed. unique_keys: those that ON CONFLICT may name. tells_updates: whether `xmax` tells an
-    updated row from a new one. indexed: the columns that are the first of an index. knn_indexed: those of an index that
-    orders by distances. null_columns: those that a new row has null if they are not set.
+    constraint keeps the ids unique. is_view: whether it is a view, a materialized view or a foreign table. version:
+    what tells whether a row has changed. unique_keys: those that ON CONFLICT may name. tells_updates: whether `xmax`
+    tells an updated row from a new one. indexed: the columns that are the first of an index. knn_indexed: those of an
+    index only for an order of distances. null_columns: those that a new row has null if they are not set.
     """
 
     locks_rows: bool = True

@@ -281,7 +281,7 @@ class OrderKey(msgspec.Struct, frozen=True):
 
 class Nearest(msgspec.Struct, frozen=True):
     """The value that the rows are the nearest to. is_indexed: whether an index finds them: one of the column, from
-    the value in both directions, or one that orders by distances."""
+    the value in both directions, or one only for an order of distances."""
 
     column: ColumnRef
     slot: Slot

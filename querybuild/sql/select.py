@@ -310,8 +310,8 @@ def _both_ways(
 
 
 def _nearest_ids(rows: QueryBuilder, distance: Term, plan: ReadPlan, binds: Binds) -> Term:
-    """Return the ids of the rows that an index has in the order of their distance. Before PostgreSQL 17 it is only used
-    if nothing else is in the order, so that those of the last distance are all found, and sorted by their ids later:
+    """Return the ids of the rows that an index finds in the order of their distance alone. Those of the last distance
+    are all found, and the rows are sorted by their ids later:
 
     `ARRAY((SELECT "t0"."id" FROM ...) ORDER BY "t0"."at"<->$1 FETCH FIRST ($2) ROWS WITH TIES)`
     """

@@ -112,6 +112,7 @@ SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name, c.relkind::te
        ARRAY(SELECT DISTINCT a.attname::text FROM pg_index i
              JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
              WHERE i.indrelid = c.oid AND i.indisvalid AND i.indpred IS NULL
+             AND current_setting('server_version_num')::int < 170000
              AND pg_index_column_has_property(i.indexrelid, 1, 'distance_orderable') IS NOT FALSE) AS knn_indexed,
        EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid AND r.ev_type <> '1') AS has_rules
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY($1::oid[])
@@ -207,7 +208,8 @@ class LiveTable(msgspec.Struct, frozen=True, kw_only=True):
     has_before_insert_trigger: whether a trigger may change each new row before it is written. cancels_writes: whether a
     trigger, a rule or a policy may cancel the write of a row. has_policies: whether policies may hide rows from it.
     has_rules: whether rules of PostgreSQL rewrite its writes. indexed: the columns that are the first of an index of
-    all its rows. knn_indexed: those of an index that has the rows in the order of their distance from a value."""
+    all its rows. knn_indexed: those of an index that orders by distances, before PostgreSQL 17,
+    which also uses such an index for an order that goes on."""
 
     oid: int
     schema: str
