@@ -165,8 +165,8 @@ def state_of(error: Exception) -> str:
 def describe_refusal(error: Exception) -> str:
     """Return the kind of a refusal, without PostgreSQL's own text, which contains internal names."""
     other = "it is out of range or not of the right form"
-    if _is_parsed(error) and "SRID" in str(error):
-        return "its SRID is not that of the column; it is written first, as in SRID=4326;POINT(2.35 48.85)"
+    if _is_parsed(error) and "SRID" in said(error).message:
+        return "its SRID, as in SRID=4326;POINT(1 2), is not that of the column"
     is_known = isinstance(error, (*REFUSED, *VIOLATED))
     is_of_operator = isinstance(error, (*INTERNAL, UNSUPPORTED, COLLATIONS_DIFFER)) and not _is_parsed(error)
     return _REFUSALS.get(state_of(error), other) if is_known or is_of_operator else other

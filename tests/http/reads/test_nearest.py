@@ -238,6 +238,7 @@ def test_geometries(serve: Serve, io_loop: IOLoop, debian_cluster: Cluster) -> N
     assert near[0][1] == pytest.approx(11_118, abs=1)
     for bad, reason in (
         ("spot]=POINT(1", "form"),
+        ("spot]=SRID%3D4326;POINT(1", "form"),
         ("spot]=x", "form"),
         ("stop]=POINT(1+2+3+4+5)", "form"),
         ("spot]=POINT(1+2)", "SRID"),
