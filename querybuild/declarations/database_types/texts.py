@@ -79,12 +79,25 @@ def _geometric(name: str, example: str) -> ColumnType:
 def _spatial(name: str, example: str) -> ColumnType:
     """Return a type of the extension PostGIS. Its texts are compared: they have all of a value, and the operator `<>`
     is ambiguous."""
-    return _text_type(name, example, prefix="", has_order=False, is_compared_as_text=True, select=_well_known_text)
+    spatial = _text_type(name, example, prefix="", has_order=False, is_compared_as_text=True, select=_well_known_text)
+    pattern = {"pattern": r"^[\u0001-\u007f]*$"}
+    return spatial.with_json(
+        from_json=_ascii_of, from_text=_ascii_of, written_schema=(spatial.json.written_schema or {}) | pattern
+    )
 
 
 def _well_known_text(column: Term) -> Term:
-    """Return `ST_AsEWKT("t0"."place",20)`. PostGIS's own text is hexadecimal. With fewer digits it would round."""
-    return Function("ST_AsEWKT", column, 20)
+    """Return `ST_AsEWKT("t0"."place",30)`. PostGIS's own text is hexadecimal. With fewer digits it would round."""
+    return Function("ST_AsEWKT", column, 30)
+
+
+def _ascii_of(value: Any) -> str:
+    """Convert a text that PostGIS can read. The message about another one is cut within a character, so that the driver
+    cannot decode it."""
+    text = values.str_of(value)
+    if not text.isascii():
+        raise ValueFault("a text of ASCII characters")
+    return text
 
 
 def _address(column: Term) -> Term:

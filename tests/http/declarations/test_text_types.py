@@ -150,9 +150,9 @@ CASES: dict[str, Case] = {
     ),
     "VECTOR": Case("[1,2,3]", "[2,0,0]", "[1,2", column="vector(3)"),
     "GEOMETRY": Case(
-        "SRID=4326;POINT(0.1 0.3333333333333333)", "SRID=4326;POLYGON((2 2,5 2,5 5,2 2))", "POINT(1",
+        "SRID=4326;POINT(0.00000004967254213842904 0.3)", "SRID=4326;POLYGON((2 2,5 2,5 5,2 2))", "POINT(1",
         (
-            ("eq", "SRID=4326; point(0.10 0.3333333333333333)", ["1"]),
+            ("eq", "SRID=4326; point(4.967254213842904e-8 0.30)", ["1"]),
             ("contains", "SRID=4326;POINT(2 2)", ["2"]),
             ("contained_in", "SRID=4326;POLYGON((0 0,1 0,1 1,0 1,0 0))", ["1"]),
             ("overlaps", "SRID=4326;LINESTRING(3 0,3 9)", ["2"]),

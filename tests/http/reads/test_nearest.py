@@ -241,6 +241,7 @@ def test_geometries(serve: Serve, io_loop: IOLoop, debian_cluster: Cluster) -> N
         ("spot]=SRID%3D4326;POINT(1", "form"),
         ("spot]=x", "form"),
         ("stop]=POINT(1+2+3+4+5)", "form"),
+        ("spot]=%E2%80%AE", "ASCII"),
         ("spot]=POINT(1+2)", "SRID"),
         ("stop]=SRID%3D3857;POINT(1+2)", "form"),
     ):
