@@ -52,12 +52,11 @@ def first_rows(
     onward: as of `FirstRows`, for the parents that have other rows, and the last that each of them shows."""
     position, size = branch.node.position_of_parent, choice.size
     assert size is not None
-    grouped: defaultdict[Any, list[Row]] = defaultdict(list)
+    by_parent: dict[Any, list[Row]] = defaultdict(list)
     for begin in range(0, len(rows), step_rows):
         for row in rows[begin : begin + step_rows]:
-            grouped[row[position]].append(row)
+            by_parent[row[position]].append(row)
         yield
-    by_parent: dict[Any, list[Row]] = grouped
     totals = {}
     if choice.has_total:
         position += 1 + len(branch.cursor_keys)

@@ -221,6 +221,7 @@ SPATIAL = """
 ALTER TABLE places ADD spot geometry(Geometry, 4326), ADD stop geography(Point);
 UPDATE places SET spot = ST_Point(id, 1, 4326), stop = ST_Point(id, 1, 4326) WHERE id < 4;
 UPDATE places SET spot = 'SRID=4326;POINT EMPTY' WHERE id = 4;
+INSERT INTO places (id, stop) SELECT id, ST_Point(50, 50) FROM generate_series(140, 101, -1) id;
 CREATE INDEX ON places USING gist (spot);
 CREATE INDEX ON places USING gist (stop);
 """
@@ -233,9 +234,12 @@ def test_geometries(serve: Serve, io_loop: IOLoop, debian_cluster: Cluster) -> N
     api = serve(new_database(debian_cluster, "postgis", SPATIAL), catalog(more=attributes))
     near = io_loop.run_sync(lambda: found(api, "/places?nearTo[spot]=SRID%3D4326;POINT(3.25+1)"))
     assert near == [("3", 0.25), ("2", 1.25), ("1", 2.25)]
-    near = io_loop.run_sync(lambda: found(api, "/places?nearTo[stop]=POINT(1.9+1)"))
+    near = io_loop.run_sync(lambda: found(api, "/places?nearTo[stop]=POINT(1.9+1)&page[size]=3"))
     assert [number for number, _ in near] == ["2", "1", "3"]
     assert near[0][1] == pytest.approx(11_118, abs=1)
+    # Those of one distance are in the order of their ids, although the index has them in another one.
+    near = io_loop.run_sync(lambda: found(api, "/places?nearTo[stop]=POINT(51+50)&page[size]=3"))
+    assert [number for number, _ in near] == ["101", "102", "103"]
     for bad, reason in (
         ("spot]=POINT(1", "form"),
         ("spot]=SRID%3D4326;POINT(1", "form"),
