@@ -13,6 +13,7 @@ from typing import NoReturn
 from querybuild.declarations.operators import PATTERN_OPERATORS, TEXT_OPERATORS, all_names
 from querybuild.errors import ApiError, listed, quoted, resource_not_found
 from querybuild.filters import SentFilter, fault
+from querybuild.parse import NEAR_TO
 from querybuild.planning.page_values import Values
 from querybuild.planning.plan import Branch
 from server.errors import BodyValueRefused, ImpossibleValue, ValueRefused
@@ -94,7 +95,8 @@ def refused_filter(error: Exception, filters: Sequence[SentFilter], values: Valu
     if not suspects:
         return None
     sent_filter = max(suspects, key=lambda suspect: _suspicion(suspect, error, values))
-    return _refused(sent_filter, f"PostgreSQL refuses a value of the filter: {describe_refusal(error)}.")
+    what = "the value" if sent_filter.op == NEAR_TO else "a value of the filter"
+    return _refused(sent_filter, f"PostgreSQL refuses {what}: {describe_refusal(error)}.")
 
 
 def _refused(sent: SentFilter, detail: str) -> ApiError:

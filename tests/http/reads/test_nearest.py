@@ -252,6 +252,7 @@ def test_geometries(serve: Serve, io_loop: IOLoop, debian_cluster: Cluster) -> N
         answer = io_loop.run_sync(partial(api.get, f"/places?nearTo[{bad}"))
         assert (answer.status, answer.errors[0]["source"]) == (400, {"parameter": f"nearTo[{bad[:4]}]"}), bad
         assert reason in answer.errors[0]["detail"], answer.errors
+        assert "filter" not in answer.errors[0]["detail"]
 
 
 def new_database(cluster: Cluster, extension: str, sql: str) -> str:
