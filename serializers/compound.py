@@ -185,7 +185,7 @@ def _chosen_linkage(
     totals = map(all_totals.get, parents, counts) if choice.has_total else repeat(None)
     has_more = [query is not None for query in queries]
     metas = map(_chosen_meta, repeat(choice.is_partial), repeat(choice.is_counted), counts, has_more, totals)
-    texts = metas if choice.size == 0 else [b'"data":%b,%b' % each for each in zip(linkage, metas, strict=False)]
+    texts = metas if choice.size == 0 else [b'"data":%b,%b' % each for each in zip(linkage, metas, strict=True)]
     return [(text, query or b"") for text, query in zip(texts, queries, strict=True)]
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import msgspec
-from msgspec.structs import replace
 from pypika.terms import Term
 
 from querybuild.declarations.database_types.texts import POINT, SPATIAL, VECTOR
@@ -54,11 +53,9 @@ def measure_of(attribute: Attribute, *, has_trigrams: bool) -> Measure | None:
     kind = attribute.type
     if kind is VECTOR:
         return _by_operator(kind.bind, OF_VECTORS[attribute.distance or "l2"])
-    if kind is POINT:
-        return _by_operator(kind.bind, "<->")
-    if kind in SPATIAL:
-        # That of an empty one is null.
-        return replace(_by_operator(kind.bind, "<->"), is_strict=False)
+    if kind is POINT or kind in SPATIAL:
+        # The distance of an empty geometry is null.
+        return _by_operator(kind.bind, "<->", is_strict=kind is POINT)
     if kind is TEXT:
         return _by_operator(_cast("text"), "<->") if has_trigrams else None
     distance = _DISTANCES.get(kind.name)
@@ -67,8 +64,8 @@ def measure_of(attribute: Attribute, *, has_trigrams: bool) -> Measure | None:
     return Measure(_cast(kind.sql_names[0]), _template(distance), is_ordered=True, is_strict=distance is _NUMBER)
 
 
-def _by_operator(value: Callable[[Term], Term], operator: str) -> Measure:
-    return Measure(value, lambda column, other: Template(f"{{}}{operator}{{}}", column, other), is_strict=True)
+def _by_operator(value: Callable[[Term], Term], operator: str, *, is_strict: bool = True) -> Measure:
+    return Measure(value, lambda column, other: Template(f"{{}}{operator}{{}}", column, other), is_strict=is_strict)
 
 
 def _cast(sql_name: str) -> Callable[[Term], Term]:

@@ -40,10 +40,12 @@ def _text_type(
     is_compared_as_text: bool = False,
     may_be_empty: bool = False,
     select: Callable[[Term], Term] = as_text,
+    read: Callable[[Any], str] = values.str_of,
+    pattern: str = values.WITHOUT_NUL,
 ) -> ColumnType:
     """Return a type whose values are texts. Its schemas have the name of the type as their format. example: a value,
     for messages. prefix: before the name in a cast; empty for a type of an extension. may_be_empty: whether PostgreSQL
-    takes the text without characters."""
+    takes the text without characters. read: converts a JSON value or a text. pattern: of what it takes."""
     min_length = {} if may_be_empty else {"minLength": 1}
     schema = {"type": "string", "format": name, "examples": [example]}
     return ColumnType(
@@ -51,11 +53,11 @@ def _text_type(
         family=name,
         sql_names=(name,),
         json=JsonForm(
-            from_json=values.str_of,
-            from_text=values.str_of,
+            from_json=read,
+            from_text=read,
             example=example,
             schema=schema,
-            written_schema=schema | {"pattern": values.WITHOUT_NUL} | min_length,
+            written_schema=schema | {"pattern": pattern} | min_length,
         ),
         comparison=Comparison(
             is_ordered=has_order,
@@ -79,10 +81,14 @@ def _geometric(name: str, example: str) -> ColumnType:
 def _spatial(name: str, example: str) -> ColumnType:
     """Return a type of the extension PostGIS. Its texts are compared: they have all of a value, and the operator `<>`
     is ambiguous."""
-    spatial = _text_type(name, example, prefix="", has_order=False, is_compared_as_text=True, select=_well_known_text)
-    pattern = {"pattern": r"^[\u0001-\u007f]*$"}
-    return spatial.with_json(
-        from_json=_ascii_of, from_text=_ascii_of, written_schema=(spatial.json.written_schema or {}) | pattern
+    return _text_type(
+        *(name, example),
+        prefix="",
+        has_order=False,
+        is_compared_as_text=True,
+        select=_well_known_text,
+        read=_ascii_of,
+        pattern=r"^[\u0001-\u007f]*$",
     )
 
 
