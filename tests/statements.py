@@ -435,6 +435,21 @@ ARTICLE_COLUMNS = '"t0"."id","t0"."title","t0"."pages"'
 NODE_COLUMNS = '"t0"."id","t0"."Mixed Case","t0"."weight"'
 
 
+def each(column: str, element: str) -> str:
+    """Return an array of one or two dimensions whose elements are shown as `element`."""
+    return (
+        f'CASE WHEN array_ndims("t0"."{column}")=2 THEN (SELECT array_agg("x" ORDER BY "n") FROM (SELECT'
+        f' ("n"-1)/array_length("t0"."{column}",2) AS "n",array_agg({element} ORDER BY "n") AS "x"'
+        f' FROM unnest("t0"."{column}") WITH ORDINALITY AS "(elements)" ("x","n") GROUP BY 1) "(elements)")'
+        f' WHEN "t0"."{column}" IS NULL THEN NULL ELSE ARRAY(SELECT {element} FROM unnest("t0"."{column}") AS "x") END'
+    )
+
+
+def moment_between(term: str) -> str:
+    limits = "'0001-01-01 23:59:59.999999+00'),'0001-01-01 23:59:59.999999+00'),'9999-12-31 00:00+00')"
+    return f"NULLIF(NULLIF(GREATEST(LEAST({term},'9999-12-31 00:00+00'),{limits}"
+
+
 def joined(alias: str) -> str:
     return NODE_COLUMNS.replace('"t0"', f'"{alias}"')
 
@@ -455,11 +470,8 @@ READS = [
         'SELECT "t0"."id",CAST("t0"."exact" AS TEXT),CAST(CAST("t0"."single" AS TEXT) AS FLOAT8),'
         'CAST("t0"."fixed" AS TEXT),CAST("t0"."clock" AS TEXT),interval_send("t0"."span"),'
         'CAST("t0"."amounts" AS TEXT[]),CAST("t0"."fixeds" AS TEXT[]),'
-        'CASE WHEN array_ndims("t0"."spans")=2 THEN ARRAY(SELECT ARRAY('
-        'SELECT interval_send(("t0"."spans")["i"]["j"]) FROM generate_subscripts("t0"."spans",2) AS "j")'
-        ' FROM generate_subscripts("t0"."spans",1) AS "i") WHEN "t0"."spans" IS NULL THEN NULL ELSE'
-        ' ARRAY(SELECT interval_send("x") FROM unnest("t0"."spans") AS "x") END,'
-        'CAST("t0"."place" AS TEXT) FROM "corner"."samples" "t0" ORDER BY "t0"."id"',
+        + each("spans", 'interval_send("x")')
+        + ',CAST("t0"."place" AS TEXT) FROM "corner"."samples" "t0" ORDER BY "t0"."id"',
     ),
     Read(
         "sample",
@@ -476,13 +488,8 @@ READS = [
         "'0001-01-01'),'9999-12-31'),"
         'CASE WHEN (\'0001-01-01\'<ALL("t0"."days") AND \'9999-12-31\'>ALL("t0"."days")) IS NOT FALSE'
         ' THEN "t0"."days" ELSE '
-        'CASE WHEN array_ndims("t0"."days")=2 THEN ARRAY(SELECT ARRAY(SELECT '
-        "NULLIF(NULLIF(GREATEST(LEAST((\"t0\".\"days\")[\"i\"][\"j\"],'9999-12-31'),'0001-01-01'),'0001-01-01'),'9999-12-31')"
-        ' FROM generate_subscripts("t0"."days",2) AS "j") FROM generate_subscripts("t0"."days",1) AS "i")'
-        ' WHEN "t0"."days" IS NULL THEN NULL ELSE'
-        " ARRAY(SELECT NULLIF(NULLIF(GREATEST(LEAST(\"x\",'9999-12-31'),'0001-01-01'),'0001-01-01'),'9999-12-31')"
-        ' FROM unnest("t0"."days") AS "x") END END'
-        ' FROM "corner"."samples" "t0" WHERE "t0"."day"=$1 ORDER BY "t0"."day","t0"."id"',
+        + each("days", """NULLIF(NULLIF(GREATEST(LEAST("x",'9999-12-31'),'0001-01-01'),'0001-01-01'),'9999-12-31')""")
+        + ' END FROM "corner"."samples" "t0" WHERE "t0"."day"=$1 ORDER BY "t0"."day","t0"."id"',
         (date(2024, 2, 29),),
     ),
     Read(
@@ -491,15 +498,8 @@ READS = [
         'SELECT "t0"."id",timezone(\'UTC\',NULLIF(NULLIF(GREATEST(LEAST(CAST("t0"."moment" AS TIMESTAMP),'
         "'9999-12-31 00:00+00'),"
         "'0001-01-01 23:59:59.999999+00'),'0001-01-01 23:59:59.999999+00'),'9999-12-31 00:00+00')),"
-        'CASE WHEN array_ndims("t0"."moments")=2 THEN ARRAY(SELECT ARRAY(SELECT '
-        'timezone(\'UTC\',NULLIF(NULLIF(GREATEST(LEAST(CAST(("t0"."moments")["i"]["j"] AS TIMESTAMP),'
-        "'9999-12-31 00:00+00'),"
-        "'0001-01-01 23:59:59.999999+00'),'0001-01-01 23:59:59.999999+00'),'9999-12-31 00:00+00'))"
-        ' FROM generate_subscripts("t0"."moments",2) AS "j") FROM generate_subscripts("t0"."moments",1) AS "i")'
-        ' WHEN "t0"."moments" IS NULL THEN NULL ELSE'
-        " ARRAY(SELECT timezone('UTC',NULLIF(NULLIF(GREATEST(LEAST(CAST(\"x\" AS TIMESTAMP),'9999-12-31 00:00+00'),"
-        "'0001-01-01 23:59:59.999999+00'),'0001-01-01 23:59:59.999999+00'),'9999-12-31 00:00+00'))"
-        ' FROM unnest("t0"."moments") AS "x") END FROM "corner"."samples" "t0" ORDER BY "t0"."id"',
+        + each("moments", "timezone('UTC'," + moment_between('CAST("x" AS TIMESTAMP)') + ")")
+        + ' FROM "corner"."samples" "t0" ORDER BY "t0"."id"',
     ),
     Read(
         "sample",
@@ -509,14 +509,8 @@ READS = [
         'CASE WHEN (\'0001-01-01 23:59:59.999999+00\'<ALL("t0"."instants")'
         ' AND \'9999-12-31 00:00+00\'>ALL("t0"."instants")) IS NOT FALSE'
         ' THEN "t0"."instants" ELSE '
-        'CASE WHEN array_ndims("t0"."instants")=2 THEN ARRAY(SELECT ARRAY(SELECT '
-        'NULLIF(NULLIF(GREATEST(LEAST(("t0"."instants")["i"]["j"],\'9999-12-31 00:00+00\'),'
-        "'0001-01-01 23:59:59.999999+00'),'0001-01-01 23:59:59.999999+00'),'9999-12-31 00:00+00')"
-        ' FROM generate_subscripts("t0"."instants",2) AS "j") FROM generate_subscripts("t0"."instants",1) AS "i")'
-        ' WHEN "t0"."instants" IS NULL THEN NULL ELSE'
-        " ARRAY(SELECT NULLIF(NULLIF(GREATEST(LEAST(\"x\",'9999-12-31 00:00+00'),"
-        "'0001-01-01 23:59:59.999999+00'),'0001-01-01 23:59:59.999999+00'),'9999-12-31 00:00+00')"
-        ' FROM unnest("t0"."instants") AS "x") END END FROM "corner"."samples" "t0" ORDER BY "t0"."id"',
+        + each("instants", moment_between('CAST("x" AS TIMESTAMPTZ)'))
+        + ' END FROM "corner"."samples" "t0" ORDER BY "t0"."id"',
     ),
     # page and count
     Read(

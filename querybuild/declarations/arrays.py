@@ -46,7 +46,8 @@ def array(element: ColumnType, *, dimensions: int | None = None) -> ColumnType:
             example=json.example,
         ),
         sql=SqlForm(
-            select=sql.select_array or (None if sql.select is None else unnested(sql.select, dimensions or 2)),
+            select=sql.select_array
+            or (None if sql.select is None else unnested(sql.select, dimensions or 2, sql.is_plain)),
             bound=sql.bound_array
             or (None if sql.bound is None else _text_array_as(element.sql_type or element.name.upper())),
             as_text=sql.as_text,

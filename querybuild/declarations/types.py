@@ -30,7 +30,7 @@ from querybuild.declarations.id_types import (
     enum_ids,
     integer_ids,
 )
-from querybuild.declarations.terms import Template, as_text, as_texts, cast_from_text, unnested
+from querybuild.declarations.terms import Template, as_text, as_texts, cast_from_text
 from querybuild.declarations.values import JsonSchema, ReadAll, ValueFault
 
 
@@ -58,7 +58,8 @@ class SqlForm(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The terms for the columns and parameters of a type.
 
     select: the term that is selected, if it is not the plain column.
-    select_array: the same for an array, if there is a cheaper way than `select` for each element.
+    select_array: the same for an array, if there is a cheaper way than `select` for each element. is_plain: whether an
+    array is selected as it is, if that is cheaper than `select` for each element.
     compared: the term that filters and sorts compare, if PostgreSQL has no operators for the column itself.
     sorted_as: the term that sorts compare, if PostgreSQL sorts some values in another order.
     bound: the term of the parameter, if it needs a cast. bound_array: that of an array, if it is not a cast.
@@ -67,6 +68,7 @@ class SqlForm(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     select: Callable[[Term], Term] | None = None
     select_array: Callable[[Term], Term] | None = None
+    is_plain: Callable[[Term], Term] | None = None
     compared: Callable[[Term], Term] | None = None
     sorted_as: Callable[[Term], Term] | None = None
     bound: Callable[[Term], Term] | None = None
@@ -158,16 +160,14 @@ def _between(before: str, after: str) -> Callable[[Term], Term]:
     return lambda column: Template(text, column)
 
 
-def _each_between(before: str, after: str) -> Callable[[Term], Term]:
-    """Return an array as it is shown. It is only unnested if an element is out of range, because this check costs a
-    tenth of unnesting. For null, an empty array and null elements the check is not false.
+def _are_between(before: str, after: str) -> Callable[[Term], Term]:
+    """Return whether no element of an array is out of range. This costs a tenth of unnesting it. For null, an empty
+    array and null elements the check is not false.
 
-    `CASE WHEN ('0001-01-01'<ALL("t0"."days") AND '9999-12-31'>ALL("t0"."days")) IS NOT FALSE THEN "t0"."days" ELSE
-    ... END`, where `unnested` converts the elements one by one.
+    `('0001-01-01'<ALL("t0"."days") AND '9999-12-31'>ALL("t0"."days")) IS NOT FALSE`
     """
-    text = f"CASE WHEN ('{before}'<ALL({{0}}) AND '{after}'>ALL({{0}})) IS NOT FALSE THEN {{0}} ELSE {{1}} END"
-    elements = unnested(_between(before, after))
-    return lambda column: Template(text, column, elements(column))
+    text = f"('{before}'<ALL({{0}}) AND '{after}'>ALL({{0}})) IS NOT FALSE"
+    return lambda array: Template(text, array)
 
 
 def _utc_between(column: Term) -> Term:
@@ -270,10 +270,8 @@ def _from_string(
     reader: Callable[[Any], Any],
     *,
     schema: JsonSchema,
-    select: Callable[[Term], Term] | None = None,
-    select_array: Callable[[Term], Term] | None = None,
+    sql: SqlForm = SqlForm(),  # noqa: B008  (it is frozen)
     shown: Callable[[Any], Any] | None = None,
-    bound: Callable[[Term], Term] | None = None,
     is_ordered: bool = True,
     has_equality: bool = True,
     id_type: IdType = NO_IDS,
@@ -285,7 +283,7 @@ def _from_string(
         sql_names=(name,),
         json=JsonForm(from_json=reader, from_text=reader, shown=shown, schema={"type": "string"} | schema),
         comparison=Comparison(is_ordered=is_ordered, has_equality=has_equality),
-        sql=SqlForm(select=select, select_array=select_array, bound=bound),
+        sql=sql,
         id_type=id_type,
     )
 
@@ -363,8 +361,7 @@ DATE = _from_string(
     "date",
     "date",
     values.date_of,
-    select=_between(*_DAYS),
-    select_array=_each_between(*_DAYS),
+    sql=SqlForm(select=_between(*_DAYS), is_plain=_are_between(*_DAYS)),
     schema={"format": "date"},
     id_type=DATE_IDS,
 )
@@ -372,8 +369,7 @@ TIME = _from_string(
     "time",
     "time",
     values.time_of,
-    select=as_text,
-    select_array=as_texts,
+    sql=SqlForm(select=as_text, select_array=as_texts),
     shown=values.time_shown,
     schema={"pattern": r"^(([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?|24:00:00(\.0{1,6})?)$"},
 )
@@ -382,7 +378,7 @@ TIMESTAMP = _from_string(
     "timestamp",
     "date",
     values.timestamp_of,
-    select=_cast_first("timestamp", _utc_between),
+    sql=SqlForm(select=_cast_first("timestamp", _utc_between)),
     schema={"format": "date-time"},
     id_type=TIMESTAMP_IDS,
 )
@@ -390,8 +386,7 @@ TIMESTAMPTZ = _from_string(
     "timestamptz",
     "date",
     values.timestamptz_of,
-    select=_cast_first("timestamptz", _between(*_MOMENTS)),
-    select_array=_each_between(*_MOMENTS),
+    sql=SqlForm(select=_cast_first("timestamptz", _between(*_MOMENTS)), is_plain=_are_between(*_MOMENTS)),
     schema={"format": "date-time"},
     id_type=TIMESTAMPTZ_IDS,
 )
@@ -399,9 +394,8 @@ INTERVAL = _from_string(
     "interval",
     "interval",
     values.interval_of,
-    select=_interval_bytes,
+    sql=SqlForm(select=_interval_bytes, bound=_as_interval),
     shown=_interval_shown,
-    bound=_as_interval,
     schema={"pattern": f"^{values.INTERVAL}$"},
 )
 BYTEA = _from_string(

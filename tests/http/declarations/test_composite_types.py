@@ -162,6 +162,10 @@ async def test_values(things: Api) -> None:
     assert (answer.status, answer.document["data"]["attributes"]) == (200, sent)
     (row,) = await things.sql("SELECT (place).zip, (places[3]).city, grid[2][1] FROM things WHERE id = 2")
     assert tuple(row) == ("5003", THERE["city"], 3)
+    # A moment that cannot be shown is null, and the others keep their places.
+    await things.sql("UPDATE things SET cube[1][1][1] = 'infinity' WHERE id = 2")
+    cube = (await things.get("/things/2")).document["data"]["attributes"]["cube"]
+    assert cube == [[[None, None]], CUBE[1]]
 
 
 FILTERS: tuple[tuple[str, str, Any, list[str]], ...] = (
