@@ -55,7 +55,7 @@ test: check ## check, then every test, several at once; POSTGRES=url runs them o
 	WATERSPOUT_TEST_POSTGRES='$(POSTGRES)' $(BIN)/pytest -m 'alone and $(USUAL)' $$(grep -rl --include='test_*.py' mark.alone tests)
 
 test-unit: install ## the tests that need no database and no socket, in seconds
-	$(BIN)/pytest tests/unit $(AT_ONCE)
+	$(BIN)/pytest tests/unit --numprocesses auto --dist worksteal
 
 test-pythons: ## the tests without a database and a first answer, with every Python found; SKIP=3.11.7 leaves one out
 	$(PYTHON) -m tests.pythons $(SKIP)

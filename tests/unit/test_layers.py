@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = ("querybuild", "serializers", "server", "migrations")
+from tests.source import PACKAGES, ROOT, all_modules, modules, name_of, nodes_of, tree_of
 
 # What a layer may import, besides the standard library and itself.
 ALLOWED = {
@@ -90,15 +89,11 @@ MODULES_OF_A_FOLDER = 15
 HTTP_AND_IO = {"asyncio", "http", "socket", "ssl", "selectors", "subprocess", "threading", "logging"}
 
 
-def modules(package: str) -> list[Path]:
-    return sorted((ROOT / package).rglob("*.py"))
-
-
 @cache
 def imports(path: Path) -> tuple[tuple[str, str], ...]:
     """(module, name) of each import; name is "" for a plain import. Imports that are only for types count, too."""
     found: list[tuple[str, str]] = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             found += [(alias.name, "") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -109,7 +104,7 @@ def imports(path: Path) -> tuple[tuple[str, str], ...]:
 
 def identifiers(path: Path) -> Iterator[str]:
     """Yield the names that the code of a module defines or uses, without those in its texts."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         match node:
             case ast.Name(id=name) | ast.arg(arg=name) | ast.Attribute(attr=name) | ast.ClassDef(name=name):
                 yield name
@@ -119,19 +114,15 @@ def top_level(module: str) -> str:
     return module.partition(".")[0]
 
 
-def all_modules() -> list[Path]:
-    return [path for package in PACKAGES for path in modules(package)]
-
-
-@pytest.mark.parametrize("path", all_modules(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_point_down(path: Path) -> None:
+def may_import(path: Path) -> set[str]:
     place = path.relative_to(ROOT)
-    package = place.parts[0]
-    allowed = ALLOWED[package] | {package}
-    for part in (place, *place.parents):
-        allowed |= ALLOWED.get(str(part), set())
-    third_party = {top_level(module) for module, _ in imports(path)} - set(sys.stdlib_module_names)
-    assert third_party <= allowed
+    parts = (place, *place.parents)
+    return {place.parts[0], *sys.stdlib_module_names}.union(*[ALLOWED.get(str(part), set()) for part in parts])
+
+
+def test_imports_point_down() -> None:
+    for path in all_modules():
+        assert {top_level(module) for module, _ in imports(path)} <= may_import(path), path
 
 
 def dotted(path: Path) -> str:
@@ -201,44 +192,43 @@ def test_folders_stay_small(folder: str) -> None:
     assert len(found) <= MODULES_OF_A_FOLDER
 
 
-@pytest.mark.parametrize("path", [*modules("querybuild"), *modules("serializers")], ids=lambda path: path.name)
-def test_no_io_below_the_server(path: Path) -> None:
-    assert not {top_level(module) for module, _ in imports(path)} & HTTP_AND_IO
-    tree = ast.parse(path.read_text())
-    assert not [node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef | ast.Await)]
+def test_no_io_below_the_server() -> None:
+    for path in modules("querybuild", "serializers"):
+        assert not {top_level(module) for module, _ in imports(path)} & HTTP_AND_IO, path
+        assert not [node for node in nodes_of(path) if isinstance(node, ast.AsyncFunctionDef | ast.Await)], path
 
 
-@pytest.mark.parametrize("path", [*modules("querybuild"), *modules("serializers")], ids=lambda path: path.name)
-def test_requests_and_connections_are_known_only_in_the_server(path: Path) -> None:
-    assert not {name.lower() for name in identifiers(path)} & {"headers", "connection"}
+def test_requests_and_connections_are_known_only_in_the_server() -> None:
+    for path in modules("querybuild", "serializers"):
+        assert not {name.lower() for name in identifiers(path)} & {"headers", "connection"}, path
 
 
-@pytest.mark.parametrize("path", modules("serializers"), ids=lambda path: path.name)
-def test_serializers_know_no_sql(path: Path) -> None:
+def test_serializers_know_no_sql() -> None:
     """They read plans and rows, but not compilers and operators."""
-    known = {module for module, _ in imports(path) if module.startswith("querybuild.")}
-    assert not {module for module in known if module.startswith("querybuild.sql.")}
-    assert not known & {f"querybuild.declarations.{name}" for name in ("terms", "operators")}
+    for path in modules("serializers"):
+        known = {module for module, _ in imports(path) if module.startswith("querybuild.")}
+        assert not {module for module in known if module.startswith("querybuild.sql.")}, path
+        assert not known & {f"querybuild.declarations.{name}" for name in ("terms", "operators")}, path
 
 
-@pytest.mark.parametrize("path", modules("querybuild"), ids=lambda path: path.name)
-def test_querybuild_writes_no_documents(path: Path) -> None:
+def test_querybuild_writes_no_documents() -> None:
     """It reads JSON values but knows no documents. Only `json_texts` uses msgspec's JSON."""
-    uses = re.findall(r"msgspec\.json\b|msgspec\.Raw\b", path.read_text())
     allowed = {"json_texts.py": {"msgspec.json"}, "types.py": {"msgspec.Raw"}}
-    assert set(uses) <= allowed.get(path.name, set())
+    for path in modules("querybuild"):
+        uses = re.findall(r"msgspec\.json\b|msgspec\.Raw\b", path.read_text())
+        assert set(uses) <= allowed.get(path.name, set()), path
 
 
-@pytest.mark.parametrize("path", modules("querybuild"), ids=lambda path: path.name)
-def test_querybuild_writes_no_json_pointers(path: Path) -> None:
+def test_querybuild_writes_no_json_pointers() -> None:
     """Such as f"{pointer}/id": `serializers/pointers.py` writes them."""
-    texts = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.JoinedStr)]
-    after_a_value = [part.value for text in texts for part in text.values[1:] if isinstance(part, ast.Constant)]
-    assert not [part for part in after_a_value if re.match(r"/\w", str(part))]
+    for path in modules("querybuild"):
+        texts = [node for node in nodes_of(path) if isinstance(node, ast.JoinedStr)]
+        after_a_value = [part.value for text in texts for part in text.values[1:] if isinstance(part, ast.Constant)]
+        assert not [part for part in after_a_value if re.match(r"/\w", str(part))], path
 
 
 def numbers(path: Path) -> Iterator[int]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.Constant) and type(node.value) is int:
             yield node.value
 
@@ -246,15 +236,11 @@ def numbers(path: Path) -> Iterator[int]:
 STATUSES = {200, 201, 202, 204, 301, 302, 304, *range(400, 432), 500, 501, 502, 503, 504}
 
 
-@pytest.mark.parametrize(
-    "path",
-    [*modules("querybuild"), *modules("serializers"), *modules("migrations")],
-    ids=lambda path: str(path.relative_to(ROOT)),
-)
-def test_only_the_server_knows_status_codes(path: Path) -> None:
+def test_only_the_server_knows_status_codes() -> None:
     # Two numbers that are not statuses: the limits for a regular expression and for the digits of a number.
     bounds = {"operators.py": {200}, "values.py": {400}}
-    assert set(numbers(path)) & STATUSES <= bounds.get(path.name, set())
+    for path in modules("querybuild", "serializers", "migrations"):
+        assert set(numbers(path)) & STATUSES <= bounds.get(path.name, set()), path
 
 
 def test_only_the_packages_of_the_server_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,12 +266,7 @@ def test_pypika_stays_in_querybuild() -> None:
 
 
 def test_handlers_and_declarations_know_no_driver() -> None:
-    users = {
-        str(path.relative_to(ROOT))
-        for path in all_modules()
-        for module, _ in imports(path)
-        if top_level(module) == "asyncpg"
-    }
+    users = {name_of(path) for path in all_modules() for module, _ in imports(path) if top_level(module) == "asyncpg"}
     users.remove("server/resources/demo.py")  # rows, and not declarations
     assert not [
         user for user in users if user.startswith(("querybuild", "serializers", "server/handlers", "server/resources"))
@@ -310,21 +291,20 @@ def test_declarations_are_written_against_the_public_module() -> None:
         assert not used, path
 
 
-@pytest.mark.parametrize("path", all_modules(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_module_has_a_docstring(path: Path) -> None:
-    tree = ast.parse(path.read_text())
-    if tree.body:
-        assert ast.get_docstring(tree)
+def test_every_module_has_a_docstring() -> None:
+    assert not [path for path in all_modules() if tree_of(path).body and not ast.get_docstring(tree_of(path))]
 
 
-@pytest.mark.parametrize("path", all_modules(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_modules_and_functions_stay_short(path: Path) -> None:
-    text = path.read_text()
-    is_data = path.parent.name == "resources" and path.name.startswith("demo")
-    assert is_data or text.count("\n") <= 500
-    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    longest = max(((node.end_lineno or 0) - node.lineno + 1 for node in functions), default=0)
-    assert longest <= 60
+def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [node for node in nodes_of(path) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def test_modules_and_functions_stay_short() -> None:
+    for path in all_modules():
+        is_data = path.parent.name == "resources" and path.name.startswith("demo")
+        assert is_data or path.read_text().count("\n") <= 500, path
+        longest = max(((node.end_lineno or 0) - node.lineno + 1 for node in functions(path)), default=0)
+        assert longest <= 60, path
 
 
 def test_no_folder_is_called_utils_common_or_core() -> None:
@@ -335,9 +315,9 @@ def test_no_folder_is_called_utils_common_or_core() -> None:
 def test_no_two_public_classes_have_one_name() -> None:
     defined: dict[str, list[str]] = {}
     for path in all_modules():
-        for node in ast.parse(path.read_text()).body:
+        for node in tree_of(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                defined.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
+                defined.setdefault(node.name, []).append(name_of(path))
     assert not {name: paths for name, paths in defined.items() if len(paths) > 1}
 
 
@@ -345,20 +325,19 @@ def test_variables_say_what_they_are() -> None:
     """`found` says nothing, and `one` only beside `other`."""
     empty = []
     for path in all_modules():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                names = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
-                if "found" in names or ("one" in names and "other" not in names):
-                    empty.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+        for function in functions(path):
+            names = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+            if "found" in names or ("one" in names and "other" not in names):
+                empty.append(f"{name_of(path)}:{function.lineno}")
     assert not empty
 
 
 def test_one_function_makes_the_rows_of_a_request() -> None:
     """So there is one place to hide rows."""
     makers = {
-        path.relative_to(ROOT).as_posix()
-        for path in (*modules("querybuild"), *modules("serializers"), *modules("server/execution"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        name_of(path)
+        for path in modules("querybuild", "serializers", "server/execution")
+        for node in nodes_of(path)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Rows"
     }
     assert makers == {"querybuild/planning/rowsets.py"}

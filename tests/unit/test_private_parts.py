@@ -10,7 +10,7 @@ import re
 import sys
 import textwrap
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import cache
 from importlib import import_module
 from importlib.metadata import version
@@ -30,9 +30,8 @@ from tornado.web import Application, OutputTransform, RequestHandler, _HandlerDe
 from server.http.headers import Headers
 from server.http.request import HandlerDelegate, Request
 from tests.private_parts import DRIVER, HANDLER, PARTS, REQUEST, Part, naming
+from tests.source import PACKAGES, ROOT, all_modules, modules, name_of, nodes_of, tree_of
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = ("server", "querybuild", "serializers", "migrations")
 FOLDERS = (*PACKAGES, "bench", "deploy")
 
 MAX_SECONDS = 60.0
@@ -53,15 +52,9 @@ def is_own(node: ast.expr) -> bool:
     return ast.unparse(node) in ("self", "cls", "super()")
 
 
-def modules(*folders: str) -> Iterator[tuple[str, ast.Module]]:
-    for folder in folders:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
-
-
-def names_of_others(tree: ast.Module) -> Iterator[str]:
+def names_of_others(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Yield the private names that a module imports, or that it uses of other objects than `self`."""
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Attribute(value=value, attr=name) if not is_own(value):
                 yield name
@@ -100,10 +93,11 @@ def foreign_names(base: type) -> frozenset[str]:
     return frozenset(own_names(tree.body[0]) | set(vars(base)))  # type: ignore[arg-type]
 
 
-def inherited_names(path: str, tree: ast.Module) -> Iterator[str]:
+def inherited_names(path: Path) -> Iterator[str]:
     """Yield the names that the classes of a module share with a base class of another package."""
-    declared = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    module = import_module(path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")) if declared else None
+    declared = [node for node in tree_of(path).body if isinstance(node, ast.ClassDef)]
+    dotted = name_of(path).removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+    module = import_module(dotted) if declared else None
     for node in declared:
         for base in getattr(module, node.name).__mro__[1:]:
             yield from own_names(node) & foreign_names(base)
@@ -123,7 +117,7 @@ def inherited_names(path: str, tree: ast.Module) -> Iterator[str]:
     ],
 )
 def test_private_names_of_other_objects_are_found(code: str, names: set[str]) -> None:
-    assert {name for name in names_of_others(ast.parse(code)) if is_private(name)} == names
+    assert {name for name in names_of_others(ast.walk(ast.parse(code))) if is_private(name)} == names
 
 
 @pytest.mark.parametrize(
@@ -136,8 +130,8 @@ def test_private_names_of_a_base_class_are_found(body: str) -> None:
 
 
 def test_every_private_part_in_use_is_listed_with_its_modules() -> None:
-    found = {(path, name) for path, tree in modules(*FOLDERS) for name in names_of_others(tree)}
-    found |= {(path, name) for path, tree in modules(*PACKAGES) for name in inherited_names(path, tree)}
+    found = {(name_of(path), name) for path in modules(*FOLDERS) for name in names_of_others(nodes_of(path))}
+    found |= {(name_of(path), name) for path in all_modules() for name in inherited_names(path)}
     used = {(path, name) for path, name in found if is_private(name) and name not in DOCUMENTED}
     listed = {(path, part.name) for part in PARTS if is_private(part.name) for path in part.used_in}
     assert used <= listed, f"in use, and not listed in tests/private_parts.py: {sorted(used - listed)}"
@@ -146,10 +140,10 @@ def test_every_private_part_in_use_is_listed_with_its_modules() -> None:
 
 def test_undocumented_parts_are_in_use_where_the_list_says() -> None:
     names = {
-        path: {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-        | {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.alias)}
-        | {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-        for path, tree in modules(*PACKAGES)
+        name_of(path): {node.attr for node in nodes_of(path) if isinstance(node, ast.Attribute)}
+        | {node.name for node in nodes_of(path) if isinstance(node, ast.FunctionDef | ast.alias)}
+        | {node.value for node in nodes_of(path) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+        for path in all_modules()
     }
     unused = [
         (path, part.name)

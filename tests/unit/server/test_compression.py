@@ -58,7 +58,7 @@ def test_accepts_gzip(accept_encoding: str, is_accepted: bool) -> None:
 
 
 def text(length: int) -> bytes:
-    return bytes(random.Random(length).choices(range(97, 123), k=length))
+    return random.Random(length).randbytes(length // 2 + 1).hex().encode()[:length]
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -85,13 +85,13 @@ def test_each_piece_is_complete(length: int) -> None:
 
 async def test_the_event_loop_runs_while_a_large_body_is_compressed() -> None:
     """Other requests run between two slices, however large the body is."""
-    body = text(100 * SLICE_BYTES)
+    body = text(20 * SLICE_BYTES)
     packing = asyncio.ensure_future(compress_body(body))
     turns = 0
     while not packing.done():
         await asyncio.sleep(0)
         turns += 1
-    assert turns > 100
+    assert turns > 20
     assert zlib.decompress(await packing, 31) == body
 
 

@@ -27,7 +27,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Written]:
         monkeypatch.setattr(sys, "stderr", stderr)
 
         def written() -> str:
-            found, until = b"", time.monotonic() + 0.2
+            found, until = b"", time.monotonic() + 0.1
             # A terminal passes on what is written a little later.
             while (left := until - time.monotonic()) > 0 and select.select([parent], [], [], left)[0]:
                 found += os.read(parent, 65_536)

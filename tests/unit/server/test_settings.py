@@ -8,7 +8,6 @@ import pytest
 
 from server.settings import SETTINGS, Settings, SettingsError, StartError
 from server.settings.describe import mask_passwords
-from server.settings.groups import Setting
 from server.settings.loading import DEFAULT, Loaded, as_toml, load
 
 SECRET = "s3cr3t"
@@ -437,14 +436,14 @@ def test_settings_cannot_be_changed() -> None:
         Settings().port = 1  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
-def test_every_setting_is_described(setting: Setting) -> None:
-    assert setting.description[0].isupper()
-    assert setting.description.endswith(".")
-    assert setting.group
-    assert setting.metavar
-    assert setting.flag == "--" + setting.name.replace("_", "-")
-    assert setting.variable == "WATERSPOUT_" + setting.name.upper()
+def test_every_setting_is_described() -> None:
+    for setting in SETTINGS:
+        assert setting.description[0].isupper(), setting
+        assert setting.description.endswith("."), setting
+        assert setting.group, setting
+        assert setting.metavar, setting
+        assert setting.flag == "--" + setting.name.replace("_", "-")
+        assert setting.variable == "WATERSPOUT_" + setting.name.upper()
 
 
 def test_the_rows_are_the_fields() -> None:
