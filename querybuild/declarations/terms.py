@@ -107,13 +107,13 @@ def unnested(
     count = max(2, dimensions)
     # No table has this name, so that the array can be that of a table.
     name = '"(elements)"'
-    nested, element, number = f'unnest({{0}}) WITH ORDINALITY AS {name} ("x","n")', "{1}", '("n"-1)'
+    nested, element, number = f'unnest({{0}}) WITH ORDINALITY AS {name} ("x","n")', "{1}", '("n"-1)/'
     for dimension in range(count, 1, -1):
         nested = (
-            f'(SELECT {number}/array_length({{0}},{dimension}) AS "n",array_agg({element} ORDER BY "n") AS "x" '
+            f'(SELECT {number}array_length({{0}},{dimension}) AS "n",array_agg({element} ORDER BY "n") AS "x" '
             f"FROM {nested} GROUP BY 1) {name}"
         )
-        element, number = '"x"', '"n"'
+        element, number = '"x"', '"n"/'
     text = (
         f'CASE WHEN array_ndims({{0}})={count} THEN (SELECT array_agg("x" ORDER BY "n") FROM {nested}) '
         'WHEN {0} IS NULL THEN NULL ELSE ARRAY(SELECT {1} FROM unnest({0}) AS "x") END'
