@@ -106,6 +106,20 @@ def postgres_url() -> Iterator[str]:
     shutil.rmtree(folder)
 
 
+@pytest.fixture(scope="session")
+def postgres_version(postgres_url: str) -> int:
+    """Return the major version of the PostgreSQL of the tests."""
+
+    async def major() -> int:
+        connection = await asyncpg.connect(postgres_url)
+        try:
+            return connection.get_server_version().major
+        finally:
+            await connection.close()
+
+    return asyncio.run(major())
+
+
 def on_server(url: str, *statements: str) -> None:
     async def run() -> None:
         connection = await asyncpg.connect(url)

@@ -212,8 +212,8 @@ async def test_rows_of_other_writers(connection: Any) -> None:
     assert found == ROWS
 
 
-async def test_infinite_intervals(connection: Any) -> None:
-    if connection.get_server_version().major < 17:
+async def test_infinite_intervals(connection: Any, postgres_version: int) -> None:
+    if postgres_version < 17:
         pytest.skip("an interval is infinite from PostgreSQL 17 on")
     plan = read_resource("sample").plan
     insert = (

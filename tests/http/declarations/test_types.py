@@ -89,6 +89,11 @@ async def test_ordered_types(samples: Api) -> None:
         assert await ids(samples, name, "between", [value, value]) == ["1"]
 
 
+def other_case(text: str) -> str:
+    """Only of ASCII: in the locale C, PostgreSQL knows no other letters."""
+    return "".join([letter.swapcase() if letter.isascii() else letter for letter in text])
+
+
 async def test_text_types(samples: Api) -> None:
     """Text and enum have like and similar operators. The padding of a char is never visible."""
     await fill(samples)
@@ -99,7 +104,7 @@ async def test_text_types(samples: Api) -> None:
         assert await ids(samples, name, "like", f"{value}%") == ["1"]
         assert await ids(samples, name, "endswith", value[1:]) == ["1"]
         assert await ids(samples, name, "notlike", value) == []
-        assert await ids(samples, name, "notilike", value.swapcase()) == []
+        assert await ids(samples, name, "notilike", other_case(value)) == []
     for name in TEXTS:
         assert await ids(samples, name, "match", f"^{SAMPLE[name]}$") == ["1"]
 

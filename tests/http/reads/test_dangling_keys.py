@@ -49,12 +49,19 @@ def catalog(table: str) -> Catalog:
     return Catalog([owner, pet])
 
 
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest, postgres_version: int) -> str:
+    """Return a kind of key that leads to nothing."""
+    if request.param == "not enforced" and postgres_version < 18:
+        pytest.skip("a key may be NOT ENFORCED from PostgreSQL 18 on")
+    return str(request.param)
+
+
 async def opened(inspected: Inspected, kind: str) -> Api:
     tables, table = KINDS[kind]
     return await inspected(tables, catalog(table))
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
 async def test_linkage_to_nothing(inspected: Inspected, kind: str) -> None:
     api = await opened(inspected, kind)
     rows = await api.sql("SELECT * FROM pets ORDER BY id")
@@ -92,7 +99,6 @@ READS = [
 ]
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
 async def test_a_key_that_leads_to_nothing_is_null(inspected: Inspected, kind: str) -> None:
     api = await opened(inspected, kind)
     assert (await api.get("/pets/2/relationships/owner")).document["data"] is None

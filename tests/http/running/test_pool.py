@@ -193,7 +193,7 @@ async def test_a_free_place_is_handed_on_like_a_connection(database_url: str) ->
         second = await waiting
         assert await pid_of(second) > 0
         await pool.release(second)
-        below.set_connect_args(dsn=database_url.replace("port=5432", "port=1"))
+        below.set_connect_args(dsn="postgresql://127.0.0.1:1/nobody")
         await below.expire_connections()
         for _ in range(2):
             with pytest.raises(OSError):

@@ -109,7 +109,9 @@ async def test_a_stable_function_that_writes(inspected: Inspected, caplog: pytes
     assert len([one for one in caplog.records if one.levelname in ("WARNING", "ERROR")]) == 1
 
 
-async def test_the_time_limit_of_a_transaction(inspected: Inspected) -> None:
+async def test_the_time_limit_of_a_transaction(inspected: Inspected, postgres_version: int) -> None:
+    if postgres_version < 17:
+        pytest.skip("transaction_timeout is a setting from PostgreSQL 17 on")
     api = await inspected(
         "CREATE TABLE things (id int PRIMARY KEY, n int); INSERT INTO things VALUES (1, 1);"
         "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(20); RETURN NEW; END $$;"

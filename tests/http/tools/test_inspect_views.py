@@ -197,21 +197,11 @@ CREATE VIEW bag AS SELECT * FROM sack;
 """
 
 
-def postgresql_version(url: str) -> int:
-    async def major() -> int:
-        connection = await asyncpg.connect(url)
-        try:
-            return connection.get_server_version().major
-        finally:
-            await connection.close()
-
-    return asyncio.run(major())
-
-
-def test_not_null_that_is_not_valid_may_be_null(serve: Serve, io_loop: IOLoop, database_url: str) -> None:
+def test_not_null_that_is_not_valid_may_be_null(
+    serve: Serve, io_loop: IOLoop, database_url: str, postgres_version: int
+) -> None:
     """Rows that are older than the constraint may have nulls."""
-
-    if postgresql_version(database_url) < 18:
+    if postgres_version < 18:
         pytest.skip("NOT NULL may be NOT VALID from PostgreSQL 18 on")
     on_server(database_url, NOT_VALID)
     catalog = declarations(Settings(database_url=database_url, inspect=True)).catalog
