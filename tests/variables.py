@@ -10,4 +10,6 @@ PASSED_ON = "TESTS_RUN_WITH"
 
 VARIABLES: dict[str, str] = json.loads(os.environ.get(PASSED_ON, "{}"))
 VARIABLES |= {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(PREFIX)}
+# `make test` sets some to nothing.
+VARIABLES = {name: value for name, value in VARIABLES.items() if value}
 os.environ[PASSED_ON] = json.dumps(VARIABLES)

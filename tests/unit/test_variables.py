@@ -14,6 +14,7 @@ START = f"import tests.variables, subprocess, sys; subprocess.run([sys.executabl
 
 def test_a_process_that_the_first_one_starts_has_them() -> None:
     environment = {"PATH": os.environ["PATH"], "WATERSPOUT_TEST_POSTGRES": "postgresql://elsewhere"}
+    environment["WATERSPOUT_WRITE_DOCS"] = ""
     shown = subprocess.run(
         [sys.executable, "-c", START], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
     )
