@@ -14,6 +14,7 @@ from contextlib import closing
 import pytest
 
 from tests.deploy.programs import DEADLINE_SECONDS, ROOT, SERVER, serving
+from tests.ports import free_port
 from tests.ready import ready_line
 
 TOOL = "systemd-socket-activate"
@@ -27,8 +28,8 @@ def ask(port: int, path: str) -> tuple[int, bytes]:
 
 
 def free_ports() -> tuple[int, int]:
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        return one.getsockname()[1], other.getsockname()[1]
+    one, other = free_port(), free_port()
+    return (one, other) if one != other else free_ports()
 
 
 @pytest.fixture

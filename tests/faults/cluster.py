@@ -4,9 +4,7 @@ the embedded one. It listens on a port of 127.0.0.1 and trusts every connection.
 from __future__ import annotations
 
 import asyncio
-import secrets
 import signal
-import socket
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +14,7 @@ import psutil
 
 from server.embedded import cluster as clusters
 from server.embedded.folder import account_for, make_private
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 DEADLINE_SECONDS = 60.0
@@ -37,13 +36,6 @@ SETTINGS = {
 }
 
 
-def _free_port() -> int:
-    """Return a free port that the system gives to no client. A client could take another one before the start."""
-    while True:
-        with suppress(OSError), socket.create_server(("127.0.0.1", 20_000 + secrets.randbelow(12_000))) as free:
-            return int(free.getsockname()[1])
-
-
 class Cluster:
     def __init__(self, folder: Path, software: Path | None = None) -> None:
         """folder: with a unique name, below one that every user may enter. software: of another PostgreSQL."""
@@ -52,7 +44,7 @@ class Cluster:
         software = software or clusters.reachable_software(clusters.find_software(), folder, self._account)
         self._programs = software / "bin"
         self._postmaster: subprocess.Popen[bytes] | None = None
-        self.port = _free_port()
+        self.port = free_port()
 
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}?sslmode=disable"

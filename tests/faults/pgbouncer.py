@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.faults.cluster import Cluster
+from tests.ports import free_port
 from tests.variables import VARIABLES
 from tests.waiting import wait_until
 
@@ -38,8 +39,7 @@ def pgbouncer(cluster: Cluster, database: str, role: str) -> Iterator[int]:
     """Yield the port of a pgbouncer. It has three backends for all clients. Skips the test if none is installed."""
     if PROGRAM is None:
         pytest.skip("pgbouncer is not installed")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     path, owner = cluster.folder.with_name(f"pgbouncer-{port}.ini"), cluster.folder.stat()
     path.write_text(CONFIGURATION.format(database=database, to=cluster.port, port=port, role=role))
     # root may not run it.
