@@ -32,7 +32,8 @@ from tests.variables import VARIABLES
 
 _numbers = itertools.count(1)
 
-# As in a running server. With Python's own thresholds the collector took a fifth of the time of the tests.
+# As in a running server. With Python's own thresholds the collector took a fifth of the time of the unit tests.
+USUAL_THRESHOLDS = gc.get_threshold()
 gc.set_threshold(COLLECT_AFTER, 20, 20)
 
 STRATEGY = "" if VARIABLES.get("WATERSPOUT_TEST_POSTGRES") else "STRATEGY file_copy"
@@ -68,10 +69,13 @@ async def _ended(tasks: Iterable[asyncio.Task[object]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Keep the collected tests away from the garbage collector, which would look at all of them again and again."""
     gc.collect()
     gc.freeze()
+    if not all(item.nodeid.startswith("tests/unit/") for item in session.items):
+        # A server that has ended keeps its files open until the collector finds it.
+        gc.set_threshold(*USUAL_THRESHOLDS)
 
 
 def memory() -> str | None:
