@@ -32,7 +32,7 @@ from tests.variables import VARIABLES
 
 _numbers = itertools.count(1)
 
-# As in a running server. With Python's own thresholds the collector took a fifth of the time of the unit tests.
+# As in a running server. With the usual ones the collector took a fifth of the time of the unit tests.
 USUAL_THRESHOLDS = gc.get_threshold()
 gc.set_threshold(COLLECT_AFTER, 20, 20)
 

@@ -24,8 +24,6 @@ SETTINGS = {
     "autovacuum": "off",
     "max_connections": "40",
     "shared_buffers": "16MB",
-    # As in the embedded one. The functions of PostGIS cost so much that it would compile every statement that has one.
-    "jit": "off",
     "wal_level": "replica",
     "max_wal_size": "64MB",
     "min_wal_size": "32MB",
