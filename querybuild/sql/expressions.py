@@ -1,12 +1,13 @@
 """Writes the expressions that indexes can be on: the words of searches, and the values inside JSON that a read filters
-and sorts by.
+and sorts by. It also finds the texts that a read compares with patterns, which need indexes of their own.
 
 What comes in: attributes, or the plan of a read and a function that returns the value of a slot. What goes out: SQL
-text.
+text, and attributes.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -35,6 +36,49 @@ class InnerValue(msgspec.Struct, frozen=True):
     sql: str
     is_sorted: bool = False
     descends: bool = False
+
+
+class MatchedText(msgspec.Struct, frozen=True):
+    """A column with texts that a read compares with a pattern. is_prefix: whether the texts begin with the same known
+    characters. Else they have three known characters in a row, which an index on trigrams finds."""
+
+    resource: Resource
+    attribute: Attribute
+    is_prefix: bool
+
+
+_BEGINNINGS = frozenset({"like", "startswith"})
+_TRIGRAMS = frozenset({*_BEGINNINGS, "endswith", "ilike", "match"})
+# In LIKE and in regular expressions: an escaped character, a set of characters.
+_UNKNOWN = re.compile(r"\\.|\[.*?\]", re.DOTALL)
+_TRIGRAM = re.compile(r"[^\W_]{3}")
+
+
+def matched_texts(plan: ReadPlan, value_of: Callable[[Slot], Any]) -> Iterator[MatchedText]:
+    """Yield the columns that a read compares with patterns, if an index can find what matches."""
+    for node in _nodes(plan.node):
+        parts = list(_parts(node.rows))
+        resources = {part.alias: part.resource for part in parts if isinstance(part, Rows)}
+        for part in parts:
+            match part:
+                case Test(left=ColumnRef(attribute=attribute, derived=None), form="value") if _is_text(attribute):
+                    is_prefix = _is_prefix(part.operator.name, value_of(part.slots[0]))
+                    if is_prefix is not None:
+                        yield MatchedText(resources[part.left.alias], attribute, is_prefix)
+
+
+def _is_text(attribute: Attribute) -> bool:
+    return attribute.is_stored and attribute.type.is_text and not attribute.type.choices
+
+
+def _is_prefix(operator: str, pattern: Any) -> bool | None:
+    """Return whether a pattern begins with known characters. None if no index finds what it matches."""
+    if operator in _BEGINNINGS and pattern[:1] not in ("%", "_"):
+        return True
+    # One side of `|` may have none.
+    if operator not in _TRIGRAMS or (operator == "match" and "|" in pattern):
+        return None
+    return False if _TRIGRAM.search(_UNKNOWN.sub(" ", pattern)) else None
 
 
 def inner_values(plan: ReadPlan, value_of: Callable[[Slot], Any]) -> Iterator[InnerValue]:

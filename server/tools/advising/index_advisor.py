@@ -85,6 +85,8 @@ class Wanted(msgspec.Struct, frozen=True):
     key_size: int = 1
     expression: str = ""
     probe: str = ""
+    is_of_text: bool = False
+    """Whether the operator class is only for `text` and `varchar`."""
 
     @property
     def key(self) -> frozenset[str]:
@@ -278,12 +280,12 @@ def _attribute_indexes(resource: Resource, attribute: Attribute, reason: str) ->
 def _rank_missing(want: Wanted, table: IndexedTable) -> Wanted | None:
     """Return the index with its final rank. Return None if the table has such an index, does not need it, or lacks the
     column. A missing column is reported elsewhere."""
-    if not (want.expression or table.columns.issuperset(want.columns)):
+    if not (want.expression or (table.texts if want.is_of_text else table.columns).issuperset(want.columns)):
         return None
     if want.is_unique and not can_be_unique(table.partition_key, want.columns):
         reason = f"{want.reason} (PostgreSQL has no unique index without the partition key)"
         want = msgspec.structs.replace(want, is_unique=False, reason=reason)
-    if any(index.is_valid and _serves(index, want) for index in table.indexes):
+    if not want.probe and any(index.is_valid and _serves(index, want) for index in table.indexes):
         return None
     if table.rows >= SMALL_TABLE_ROWS or want.is_unique:
         return want
@@ -370,8 +372,10 @@ def _create(want: Wanted, table: IndexedTable, taken: set[tuple[str, str]]) -> s
 def _name(table: str, want: Wanted) -> str:
     """Return the name of the index, in the style of PostgreSQL, short enough for a number after it."""
     end = "key" if want.is_unique else "idx"
-    down = "_desc" if want.descends else ""
-    name = "_".join((table, *(column + down for column in want.columns)))
+    kind = "_desc" if want.descends else ""
+    if want.is_of_text:
+        kind = f"_{want.operator_class.removesuffix('_ops')}"
+    name = "_".join((table, *(column + kind for column in want.columns)))
     room = NAME_BYTES - len(end) - 3
     return f"{name.encode()[:room].decode(errors='ignore')}_{end}"
 

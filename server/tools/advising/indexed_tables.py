@@ -27,6 +27,9 @@ SELECT given.schema AS given_schema, given.name AS given_name, c.oid, n.nspname 
            AS is_countable,
        ARRAY(SELECT attname FROM pg_attribute
              WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped AND attgenerated <> 'v') AS columns,
+       ARRAY(SELECT attname FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+             WHERE attrelid = c.oid AND attnum > 0 AND attgenerated <> 'v'
+             AND coalesce(nullif(typbasetype, 0), t.oid) IN ('text'::regtype, 'varchar'::regtype)) AS texts,
        {PARTITION_KEY} AS partition_key
 FROM unnest($1::text[], $2::text[]) AS given (schema, name)
 JOIN pg_class c ON c.oid = CASE WHEN given.schema IS NULL THEN to_regclass(quote_ident(given.name))::oid ELSE (
@@ -74,11 +77,13 @@ class Index(msgspec.Struct, frozen=True):
 
 class IndexedTable(msgspec.Struct, frozen=True):
     """A table that may have indexes. rows: the estimate of PostgreSQL, counted below SMALL_TABLE_ROWS. columns: those
-    that an index can be on. partition_key: as in `live_tables.Table`."""
+    that an index can be on. texts: those of them that are `text` or `varchar`. partition_key: as in
+    `live_tables.Table`."""
 
     schema: str
     name: str
     columns: frozenset[str]
+    texts: frozenset[str]
     rows: int
     is_partitioned: bool
     partition_key: frozenset[str] | None
@@ -100,6 +105,7 @@ async def indexed_tables(
             schema=row["schema"],
             name=row["name"],
             columns=frozenset(row["columns"]),
+            texts=frozenset(row["texts"]),
             rows=counts.get(row["oid"], max(0, int(row["rows"]))),
             is_partitioned=row["is_partitioned"],
             partition_key=parse_partition_key(row["partition_key"]),

@@ -10,7 +10,7 @@ import msgspec
 
 from querybuild.errors import ApiError, Several
 from querybuild.principal import Principal
-from querybuild.sql.expressions import inner_values
+from querybuild.sql.expressions import inner_values, matched_texts
 from server.authentication.claims import ClaimsReader
 from server.engine import Engine
 from server.error_answers import INTERNAL, row_of
@@ -26,7 +26,7 @@ from server.settings import Settings, StartError
 from server.settings.served import path_hint
 from server.tools.advising import index_advisor
 from server.tools.advising.index_advisor import Suggestion
-from server.tools.explaining.indexes import helpful, is_scanned, wanted_inside
+from server.tools.explaining.indexes import helpful, is_scanned, wanted_for_pattern, wanted_inside
 
 
 class Section(msgspec.Struct, frozen=True):
@@ -126,10 +126,13 @@ async def explain(
     explained = await explain_read(connection, requested, engine, role, is_run=is_run, has_lines=has_lines)
     statements = explained.statements
     suggestions = helpful(await index_advisor.suggest(connection, engine.catalog), statements)
-    inside = [wanted_inside(value) for value in inner_values(requested.prepared.plan, requested.sent.value_of)]
-    inner = await index_advisor.missing(connection, inside)
+    plan, value_of = requested.prepared.plan, requested.sent.value_of
+    wanted = [wanted_inside(value) for value in inner_values(plan, value_of)]
+    wanted += [wanted_for_pattern(matched) for matched in matched_texts(plan, value_of)]
     suggestions += [
-        suggestion for suggestion in inner if any(is_scanned(suggestion.table, statement) for statement in statements)
+        suggestion
+        for suggestion in await index_advisor.missing(connection, wanted)
+        if any(is_scanned(suggestion.table, statement) for statement in statements)
     ]
     errors = () if explained.error is None else tuple(_answer_errors(explained.error))
     return Explanation(requested, explained, tuple(suggestions), errors)

@@ -1,5 +1,5 @@
 """Chooses, of the indexes that the declarations suggest, those that would help one read, and says which indexes on
-values inside JSON would.
+values inside JSON and for patterns would.
 
 It must not know: connections.
 """
@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from querybuild.declarations.terms import quote_ident
 from querybuild.parse import SEARCH_TEXT
-from querybuild.sql.expressions import InnerValue
+from querybuild.sql.expressions import InnerValue, MatchedText
 from server.explaining.running import ExplainedStatement
-from server.tools.advising.index_advisor import Suggestion, Wanted
+from server.tools.advising.index_advisor import LONG_TEXT, Method, Suggestion, Wanted
 
 
 def helpful(suggestions: Sequence[Suggestion], statements: Sequence[ExplainedStatement]) -> list[Suggestion]:
@@ -33,6 +34,28 @@ def wanted_inside(inner: InnerValue) -> Wanted:
     return Wanted("consider", reason, where, columns, descends=inner.descends, expression=inner.sql, probe=probe)
 
 
+def wanted_for_pattern(matched: MatchedText) -> Wanted:
+    """Return the index for a text that a read compares with a pattern. A text of any length may be too long for a
+    btree."""
+    resource, attribute = matched.resource, matched.attribute
+    if matched.is_prefix and 0 < (attribute.max_length or 0) <= LONG_TEXT:
+        method: Method = "btree"
+        operators, use, pattern = "text_pattern_ops", "filters by its beginning", "aaa%"
+    else:
+        method, operators, pattern = "gin", "gin_trgm_ops", "%aaa%"
+        use = "filters by patterns, with the extension pg_trgm"
+    return Wanted(
+        "consider",
+        f"{resource.type}.{attribute.name}: {use}",
+        (resource.schema, resource.table),
+        (attribute.column_name,),
+        method=method,
+        operator_class=operators,
+        probe=f"WHERE {quote_ident(attribute.column_name)} LIKE '{pattern}'",
+        is_of_text=True,
+    )
+
+
 def is_scanned(table: str, statement: ExplainedStatement) -> bool:
     """Return whether a statement finds rows of a table without a condition on an index."""
     return any(not scan.has_condition and scan.table == table for scan in statement.scans)
@@ -43,8 +66,9 @@ def _helps(suggestion: Suggestion, statement: ExplainedStatement) -> bool:
         return False
     if suggestion.columns == (SEARCH_TEXT,):
         return any(" @@ " in expression for expression in statement.expressions)
-    # PostgreSQL quotes only the names that need it. An index on a jsonb column does not help for a value inside.
-    column = re.compile(rf"(?<![\w$]){re.escape(suggestion.columns[0])}(?![\w$]| #>)")
+    # PostgreSQL quotes only the names that need it. An index on a jsonb column does not help for a value inside, and
+    # one in the order of texts not for a pattern.
+    column = re.compile(rf"(?<![\w$]){re.escape(suggestion.columns[0])}(?![\w$]| #>|\"?\)?(::text)? !?~)")
     helped = [expression for expression in statement.expressions if column.search(expression)]
     # An index in ascending order has the nulls at the end, and at the beginning if it is read backward.
     return any(expression.endswith(" DESC NULLS LAST") == suggestion.descends for expression in helped)

@@ -23,11 +23,14 @@ from server.resources import built_in
 from server.settings import Settings, StartError
 from server.tools import commands
 from tests.conftest import on_server
+from tests.faults.cluster import Cluster
 from tests.first_rows import set_first_rows
 from tests.http.conftest import Api, Sent, Start
+from tests.http.declarations.test_text_types import available, debian_cluster  # noqa: F401
 from tests.http.streams import create_many
 from tests.http.supabase import ANN, Shop
 
+SCHEMA = Path(__file__).parents[3] / "migrations/schema.sql"
 OLD = json.dumps([{"name": "age", "op": "gt", "val": 30}])
 HAS_COMPUTER = json.dumps([{"name": "computers", "op": "any", "val": {"name": "name", "op": "ilike", "val": "%1%"}}])
 
@@ -330,6 +333,63 @@ def test_the_advised_index_is_used(
         assert re.search(f' "?{re.escape(name)}"? ', plan), (query, plan)
         assert indexes.endswith("No index that the declarations suggest would help.\n\n"), (query, indexes)
         io_loop.run_sync(partial(execute, database_url, f'DROP INDEX "{name}"'))
+
+
+@pytest.fixture
+def patterns_url(debian_cluster: Cluster, io_loop: Any) -> str:  # noqa: F811
+    """A database on the PostgreSQL of the system, which has other collations than C, with users without indexes."""
+    on_server(debian_cluster.url(), "DROP DATABASE IF EXISTS patterns WITH (FORCE)", "CREATE DATABASE patterns")
+    url = debian_cluster.url("patterns")
+    on_server(url, SCHEMA.read_text(encoding="utf-8"))
+    io_loop.run_sync(lambda: execute(url, *FILL))
+    return url
+
+
+def advised(capsys: pytest.CaptureFixture[str], url: str, operator: str, value: str) -> tuple[str, list[str]]:
+    """Return the plans of a filter by e-mail, and the statements of the advised indexes."""
+    sent = quote(json.dumps([{"name": "email", "op": operator, "val": value}]))
+    plan, indexes = printed(capsys, f"/users?filter={sent}&page[size]=3", url)[1].split("\nindexes\n")
+    return plan, re.findall(r"CREATE INDEX .*;", indexes)
+
+
+@pytest.mark.parametrize(("collation", "is_needed"), [("und-x-icu", True), ("C", False)])
+def test_the_index_for_a_beginning(
+    patterns_url: str, capsys: pytest.CaptureFixture[str], io_loop: Any, collation: str, is_needed: bool
+) -> None:
+    """An index in the order of texts finds beginnings only in the order of C."""
+    ordered = [f'ALTER TABLE users ALTER email TYPE text COLLATE "{collation}"', "CREATE INDEX ON users (email, id)"]
+    io_loop.run_sync(lambda: execute(patterns_url, *ordered, "VACUUM ANALYZE users"))
+    for operator, value in (("eq", "a77@b.c"), ("like", "%7%"), ("notlike", "a77%"), ("ilike", "%77%")):
+        assert advised(capsys, patterns_url, operator, value)[1] == []
+    plan, statements = advised(capsys, patterns_url, "startswith", "a77")
+    assert advised(capsys, patterns_url, "like", "a77%b")[1] == statements
+    if is_needed:
+        [statement] = statements
+        assert ' ("email" text_pattern_ops);' in statement
+        io_loop.run_sync(lambda: execute(patterns_url, statement, "ANALYZE users"))
+        plan, statements = advised(capsys, patterns_url, "startswith", "a77")
+    assert ("Index Cond: ((email" in plan, statements) == (True, [])
+
+
+def test_an_index_in_the_order_of_texts_finds_no_patterns(
+    database_url: str, capsys: pytest.CaptureFixture[str], io_loop: Any
+) -> None:
+    io_loop.run_sync(lambda: execute(database_url, *FILL))
+    for operator, value in (("ilike", "%77%"), ("notilike", "%777%"), ("match", "7{3}")):
+        assert advised(capsys, database_url, operator, value)[1] == []
+    assert "users_email_id_idx" in advised(capsys, database_url, "eq", "a77@b.c")[1][0]
+
+
+def test_the_index_for_patterns(patterns_url: str, capsys: pytest.CaptureFixture[str], io_loop: Any) -> None:
+    if "pg_trgm" not in available(patterns_url):
+        pytest.skip("the system's PostgreSQL has no pg_trgm")
+    patterns = (("ilike", "%A777%"), ("endswith", "777@b.c"), ("match", "a777"))
+    found = [advised(capsys, patterns_url, *one)[1] for one in patterns]
+    assert found[0] == found[1] == found[2]
+    assert ' USING gin ("email" gin_trgm_ops);' in found[0][0]
+    io_loop.run_sync(lambda: execute(patterns_url, "CREATE EXTENSION pg_trgm", *found[0], "ANALYZE users"))
+    plan, statements = advised(capsys, patterns_url, "ilike", "%A777%")
+    assert ("users_email_gin_trgm_idx" in plan, statements) == (True, [])
 
 
 def test_a_name_inside_json(database_url: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from querybuild.sql.expressions import matched_texts
 from server.explaining.filters import value_text
 from server.explaining.running import ExplainedStatement, Scan
 from server.explaining.texts import plan_lines, query_parts, sql_lines
@@ -165,3 +166,42 @@ def test_an_index_helps_a_scan_without_a_condition(
     suggestion = Suggestion("missing", "public.users", ("age", "id"), "", "CREATE")
     statement = ExplainedStatement("", "", (), (), None, (Scan(table, has_condition),), (expression,))
     assert helpful([suggestion], [statement]) == ([suggestion] if is_helped else [])
+
+
+@pytest.mark.parametrize(
+    ("operator", "value", "is_prefix"),
+    [
+        ("startswith", "a", True),
+        ("startswith", "%", True),
+        ("like", "a%", True),
+        ("like", "_a%", None),
+        ("like", "ann", False),
+        ("like", "%an%", None),
+        ("ilike", "Ann%", False),
+        ("ilike", r"%a\_nn%", None),
+        ("endswith", "ann", False),
+        ("endswith", "an", None),
+        ("match", "^ann", False),
+        ("match", "[ann]", None),
+        ("match", "ann|b", None),
+        ("match", r"\d\d\d", None),
+        ("notlike", "ann%", None),
+        ("eq", "ann", None),
+    ],
+)
+def test_what_an_index_finds(operator: str, value: str, is_prefix: bool | None) -> None:
+    """The beginning of a text, or three letters or digits in a row; None for nothing."""
+    planned = read_collection("user", filter_query([{"name": "email", "op": operator, "val": value}]), catalog=CATALOG)
+    values = planned.values
+    found = list(matched_texts(planned.plan, lambda slot: values[slot.position[1]]))
+    assert [matched.is_prefix for matched in found] == ([] if is_prefix is None else [is_prefix])
+
+
+def test_no_index_finds_computed_texts_and_labels() -> None:
+    """Nor texts inside JSON; of related rows, it is an index of their table."""
+    texts = [{"name": name, "op": "like", "val": "ann%"} for name in ("display_name", "status", "group.name")]
+    planned = read_collection("user", filter_query(texts), catalog=CATALOG)
+    [matched] = matched_texts(planned.plan, lambda slot: planned.values[slot.position[1]])
+    assert (matched.resource.table, matched.attribute.name) == ("groups", "name")
+    planned = read_collection("photo", filter_query([{"name": "words.a", "op": "like", "val": "ann"}]), catalog=CATALOG)
+    assert not list(matched_texts(planned.plan, lambda slot: planned.values[slot.position[1]]))
