@@ -35,7 +35,8 @@ class Network:
         self._listening: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._writers: dict[asyncio.StreamWriter, tuple[asyncio.Task[None], asyncio.StreamWriter] | None] = {}
+        """The connections, and what ends the other side of each: what reads from PostgreSQL, and what writes to it."""
         self._flows = asyncio.Event()
         self._flows.set()
         self.port = 0
@@ -96,12 +97,16 @@ class Network:
         self._listening.setsockopt(socket.SOL_SOCKET, ATTACH_FILTER, DROP_ALL)
 
     def mend(self, *, forgotten: bool = False) -> None:
-        """Let packets through again. forgotten: like a restarted firewall, which does not know the old connections."""
+        """Let packets through again. forgotten: like a restarted firewall, which does not know the old connections.
+        PostgreSQL has ended them then, because nobody answers its keepalive; this machine would go on to answer."""
         assert self._listening is not None
         for one in (self._listening, *(() if forgotten else map(_socket, self._clients))):
             with suppress(OSError):
                 one.setsockopt(socket.SOL_SOCKET, DETACH_FILTER, 0)
         if forgotten:
+            for ends in filter(None, self._writers.values()):
+                ends[0].cancel()
+                ends[1].transport.abort()
             self._writers.clear()
         self._flows.set()
 
@@ -109,7 +114,7 @@ class Network:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        self._writers.add(writer)
+        self._writers[writer] = None
         back: asyncio.Task[None] | None = None
         server: asyncio.StreamWriter | None = None
         try:
@@ -117,6 +122,7 @@ class Network:
             with suppress(OSError, asyncio.CancelledError):
                 server_reader, server = await asyncio.open_connection("127.0.0.1", self._to)
                 back = asyncio.ensure_future(self._pass_on(server_reader, writer))
+                self._writers[writer] = back, server
                 await self._pass_on(reader, server)
         finally:
             for end in (back, server, writer):
@@ -124,7 +130,7 @@ class Network:
                     end.cancel()
                 elif end is not None:
                     end.close()
-            self._writers.discard(writer)
+            self._writers.pop(writer, None)
             self._tasks.discard(task)
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
