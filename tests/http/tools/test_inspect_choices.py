@@ -185,3 +185,34 @@ def test_a_type_in_the_hints_leaves_the_order_of_the_module(hard_url: str, tmp_p
     before, after = inspect(hard_url)[1], inspect(hard_url, "--hints", str(hints))[1]
     lines = [line for line in ndiff(before.splitlines(), after.splitlines()) if line[0] in "+-"]
     assert 0 < len(lines) <= 12, lines
+
+
+LABELS = {
+    # columns besides the id -> the declared label
+    "boats": ("name text, boat text", ""),
+    "cities": ("motto text, city text", "city"),
+    "products": ("company_name text, product_name text", "product_name"),
+    "customers": ("contact_title text, companyname text, phone text", "companyname"),
+    "employees": ("first_name text, last_name text, title text", "last_name"),
+    "actors": ("first_name text, last_name text", "last_name"),
+    "clerks": ("first_name text, last_name text, email text, password_hash text", "email"),
+    "books": ("title text, last_page int", ""),
+    "sessions": ("session_token text UNIQUE, public_key text UNIQUE, note text", ""),
+    "parts": ("note text, sku text UNIQUE", "sku"),
+    "invoices": ("note text, invoice_number text", "invoice_number"),
+    "settings": ("value text, key text", "key"),
+    "rentals": ("rented_at date, note text", ""),
+    "moods": ("mood mood, sort_name text[], file_name text", "file_name"),
+}
+
+
+def test_labels(database_url: str) -> None:
+    """A text that identifies a row, where no name of the usual ones says which it is."""
+    tables = [f"CREATE TABLE own.{name} (id int PRIMARY KEY, {columns})" for name, (columns, _) in LABELS.items()]
+    on_server(database_url, "CREATE SCHEMA own; CREATE TYPE mood AS ENUM ('good', 'bad')", *tables)
+    resources = re.split(r"\n[A-Z]+ = Resource\(", inspect(database_url, "--schema", "own")[1])[1:]
+    found = {}
+    for text in resources:
+        label = re.search(r'\n    label="(\w+)",\n', text)
+        found[re.findall(r'"(\w+)"', text)[1]] = "" if label is None else label[1]
+    assert found == {name: label for name, (_, label) in LABELS.items()}

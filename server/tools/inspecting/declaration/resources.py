@@ -26,6 +26,7 @@ from server.tools.inspecting.catalog.model import (
 from server.tools.inspecting.declaration.attributes import attribute_field, is_filled, must_be_sent, one_line
 from server.tools.inspecting.declaration.column_types import column_type_of
 from server.tools.inspecting.declaration.identity import Identity, NoIdentity, identity_of
+from server.tools.inspecting.declaration.labels import chosen_label
 from server.tools.inspecting.declaration.names_taken import Names
 from server.tools.inspecting.declaration.naming import path_of, plural, singular, snake_case
 from server.tools.inspecting.declaration.references import (
@@ -254,6 +255,8 @@ def _inspected(served: Served, fields: tuple[InspectedField, ...], known: _Known
         id=served.identity.id,
         **arguments,
     )
+    if label := chosen_label(resource, table):
+        resource = msgspec.structs.replace(resource, label=label)
     unstated = [text for _, text in unserved_keys(table, known.served, known.names)]
     if hidden := [column.name for column in table.columns if not column.may_select]:
         unstated.append(f"the role may not read {listed(map(quoted, hidden))}")

@@ -54,7 +54,7 @@ _POSITIONAL: dict[type, tuple[str, ...]] = {
     Function: ("name",),
 }
 _ORDER: dict[type, tuple[str, ...]] = {
-    Resource: ("schema", "id", "client_ids", "description", "attributes", "relationships", "methods"),
+    Resource: ("schema", "id", "client_ids", "description", "label", "attributes", "relationships", "methods"),
     Function: ("path", "schema", "method", "description", "arguments", "returns"),
 }
 _TAKEN = frozenset({*waterspout.__all__, "CATALOG", "RESOURCES", "ROUTES", "AUTHENTICATE"})
