@@ -233,7 +233,8 @@ class _CsvBatch:
         row, width = self._rows[index], len(self._head.columns)
         if row is None or len(row) != width:
             detail = "A quote is neither at both ends of a field nor doubled."
-            detail = detail if row is None else f"It has {len(row)} fields, and the head has {width}."
+            if row is not None:
+                detail = f"It has {len(row)} field{'s' * (len(row) != 1)}, and the head has {width}."
             errors.append(MalformedLines(detail))
             return None
         for column, text in zip(self._head.columns, row, strict=True):

@@ -33,6 +33,9 @@ LONG, LONG_LIMIT = 80, 512
 """Texts with more characters, and those that may have more than the second, have several lines."""
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_MOMENT = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2})(:[0-9]{2}(?:\.[0-9]+)?)? ?(UTC|Z|[+-][0-9]{2}:[0-9]{2})?"
+)
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _ENCODER = msgspec.json.Encoder()
 
@@ -284,7 +287,17 @@ def _json_value(attribute: Attribute, text: str, errors: list[ApiError]) -> Any:
             )
             return None
         return msgspec.Raw(text.encode())
+    if attribute.type.name in ("timestamp", "timestamptz") and (moment := _MOMENT.fullmatch(text.strip())) is not None:
+        return _as_json(moment, has_zone=attribute.type.name == "timestamptz") or text
     return scalar(attribute.type, text)
+
+
+def _as_json(moment: re.Match[str], *, has_zone: bool) -> str:
+    """Return a moment that is typed as pages show it. Empty if it must name its zone."""
+    day, time, seconds, zone = moment.groups()
+    if has_zone and zone is None:
+        return ""
+    return f"{day}T{time}{seconds or ':00'}{'Z' if zone in (None, 'UTC') else zone}"
 
 
 def scalar(column_type: ColumnType, text: str) -> Any:

@@ -74,7 +74,7 @@ document.querySelector("[role=alert][tabindex]")?.focus();
 for (const input of document.querySelectorAll("input[data-search]")) {
   const { search, by, type, into } = input.dataset;
   const id = document.getElementById(into);
-  const title = id.parentElement.querySelector("bdi");
+  const title = id.parentElement.querySelector("bdi") ?? document.createElement("bdi");
   id.addEventListener("input", () => { title.textContent = ""; });
   const list = Object.assign(document.createElement("ul"), { className: "matches" });
   const live = Object.assign(document.createElement("p"), { className: "muted" });
@@ -99,12 +99,17 @@ for (const input of document.querySelectorAll("input[data-search]")) {
     list.replaceChildren(...data.map((one) => {
       const label = one.attributes[by] || one.id;
       const button = Object.assign(document.createElement("button"), { type: "button", textContent: label });
+      // Several rows may have one label.
+      if (label !== one.id) {
+        button.append(" ", Object.assign(document.createElement("span"), { className: "muted", textContent: one.id }));
+      }
       button.addEventListener("click", () => {
         id.value = one.id;
         title.textContent = label;
         input.value = "";
         list.replaceChildren();
         live.textContent = `${label} is chosen.`;
+        if (id.dataset.isSentAtOnce) id.form.requestSubmit();
       });
       const item = document.createElement("li");
       item.append(button);

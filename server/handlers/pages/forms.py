@@ -225,7 +225,8 @@ class EditFormHandler(ResourceForm):
         for link in links:
             ids = view.ids_of(result.rows, link.name)
             link.id = link.shown = ids[0] if ids else ""
-            link.title = related[link.name][0].label if ids and related.get(link.name) else ""
+            label = related[link.name][0].label if ids and related.get(link.name) else ""
+            link.title = "" if label == link.id else label
         self.show(shown, links, version=shown_version(prepared, result) or "")
 
     async def post(self) -> None:

@@ -103,6 +103,8 @@ class LinksFormHandler(FormHandler):
             may_add="add" in methods,
             may_remove="remove" in methods,
             by=label.name if (label := searched_by(self._target)) else "",
+            list_url=self.base_url + self._target.path,
+            target=self._target.type,
             words=words,
             matches=matches,
             errors=errors,

@@ -124,6 +124,11 @@ async def test_only_what_differs_is_written(inspected: Inspected) -> None:
         ({"a_tags": '["x", null]'}, "tags", ["x", None]),
         ({"a_day": "2026-01-31"}, "day::text", "2026-01-31"),
         ({"a_big": " 5 "}, "big", 5),
+        # As pages show it, and as JSON has it.
+        ({"a_at": "2026-01-31 10:00 UTC"}, "at = '2026-01-31 10:00Z'", True),
+        ({"a_at": "2026-01-31 10:00:01.5 +02:00"}, "at = '2026-01-31 08:00:01.5Z'", True),
+        ({"a_at": "2026-01-31T10:00:00Z"}, "at = '2026-01-31 10:00Z'", True),
+        ({"a_local": "2026-01-31 10:00"}, "local::text", "2026-01-31 10:00:00"),
     ],
 )
 async def test_what_is_typed_is_written(inspected: Inspected, changes: dict[str, str], column: str, value: Any) -> None:
@@ -131,6 +136,13 @@ async def test_what_is_typed_is_written(inspected: Inspected, changes: dict[str,
     answer = await edit(api, "/odds/1", **changes)
     assert answer.status == 303, answer.body
     assert [row[0] for row in await api.sql(f"SELECT {column} FROM odd WHERE id = 1")] == [value]
+
+
+async def test_a_moment_must_name_its_zone(inspected: Inspected) -> None:
+    api = await odd(inspected)
+    answer = await edit(api, "/odds/1", a_at="2026-01-31 10:00")
+    assert answer.status == 422
+    assert b"must be a date and time with its offset" in answer.body
 
 
 async def test_null_is_apart_from_an_empty_text(inspected: Inspected) -> None:
