@@ -175,7 +175,7 @@ def test_hints_with_unknown_keys(hard_url: str, tmp_path: Path) -> None:
     assert str(raised.value).splitlines() == [
         f"the hints {hints}: there is no “skipp”: known are schemas, only, skip, prefixes, tables, functions. "
         "Did you mean “skip”?",
-        f'the hints {hints}: there is no “key” in [tables."a b"]: known are id, type, path, names.',
+        f'the hints {hints}: there is no “key” in [tables."a b"]: known are id, type, path, label, names.',
     ]
 
 
@@ -216,3 +216,18 @@ def test_labels(database_url: str) -> None:
         label = re.search(r'\n    label="(\w+)",\n', text)
         found[re.findall(r'"(\w+)"', text)[1]] = "" if label is None else label[1]
     assert found == {name: label for name, (_, label) in LABELS.items()}
+
+
+def test_a_label_in_the_hints(database_url: str, tmp_path: Path) -> None:
+    """It is a field as hints name it."""
+    hints = tmp_path / "hints.toml"
+    boats = '[tables."own.boats"]\nlabel = "motto"\nnames = { motto_text = "motto" }\n'
+    hints.write_text(boats + '[tables."own.crews"]\nlabel = "seze"\n')
+    on_server(
+        database_url,
+        "CREATE SCHEMA own; CREATE TABLE own.boats (id int PRIMARY KEY, name text, motto_text text)",
+        "CREATE TABLE own.crews (id int PRIMARY KEY, last_name text, size int)",
+    )
+    _, text, remarks = inspect(database_url, "--schema", "own", "--hints", str(hints))
+    assert re.findall(r'label="(\w+)"', text) == ["motto", "last_name"]
+    assert remarks.splitlines()[0] == "own.crews: the hint about the label: “seze” is no text of it."

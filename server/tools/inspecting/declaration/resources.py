@@ -13,7 +13,7 @@ import msgspec
 
 from querybuild.declarations.resource import RESOURCE_METHODS, Attribute, Resource
 from querybuild.declarations.terms import quote_ident
-from querybuild.errors import listed, quoted
+from querybuild.errors import listed, nearest, quoted
 from server.tools.inspecting.catalog.model import (
     DELETE,
     INSERT,
@@ -193,7 +193,9 @@ def _all_inspected(known: _Known, names: Mapping[int, Names]) -> list[Inspected]
     for oid in known.served:
         others = [InspectedField(made) for made in _other_sides(oid, known, names[oid], to_one_names)]
         fields[oid] += sorted(others, key=lambda field: field.declaration.name)
-    return [_inspected(served_table, tuple(fields[oid]), known) for oid, served_table in known.served.items()]
+    return [
+        _inspected(served_table, tuple(fields[oid]), known, names[oid]) for oid, served_table in known.served.items()
+    ]
 
 
 def _attributes(served: Served, known: _Known, names: Names) -> list[InspectedField]:
@@ -234,7 +236,7 @@ def _other_sides(
     return made
 
 
-def _inspected(served: Served, fields: tuple[InspectedField, ...], known: _Known) -> Inspected:
+def _inspected(served: Served, fields: tuple[InspectedField, ...], known: _Known, names: Names) -> Inspected:
     table = served.table
     methods, notes = _methods(served)
     arguments: dict[str, Any] = {}
@@ -255,8 +257,14 @@ def _inspected(served: Served, fields: tuple[InspectedField, ...], known: _Known
         id=served.identity.id,
         **arguments,
     )
-    if label := chosen_label(resource, table):
-        resource = msgspec.structs.replace(resource, label=label)
+    texts = {attribute.name for attribute in resource.attributes if attribute.type.is_text}
+    label = known.hints.of(table).label
+    if label and label not in texts:
+        names.remarks.append(
+            f"{table.full_name}: the hint about the label: {quoted(label)} is no text of it.{nearest(label, texts)}"
+        )
+        label = ""
+    resource = msgspec.structs.replace(resource, label=label or chosen_label(resource, table))
     unstated = [text for _, text in unserved_keys(table, known.served, known.names)]
     if hidden := [column.name for column in table.columns if not column.may_select]:
         unstated.append(f"the role may not read {listed(map(quoted, hidden))}")
