@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from pypika.terms import Field, Term
@@ -19,7 +19,7 @@ from querybuild.declarations.database_types.searches import search_vector
 from querybuild.declarations.resource import Attribute, Resource
 from querybuild.declarations.terms import sql_of
 from querybuild.planning.plan import Node, ReadPlan
-from querybuild.planning.row_plan import ColumnRef, OrderKey, Rows, Slot, Test
+from querybuild.planning.row_plan import ColumnRef, Distance, OrderKey, Rows, Slot, Test
 
 
 def search_expression(parts: tuple[Attribute, ...]) -> str:
@@ -38,13 +38,16 @@ class InnerValue(msgspec.Struct, frozen=True):
     descends: bool = False
 
 
+TextUse = Literal["beginning", "trigrams", "distance"]
+"""What a read knows of texts: the first characters, three characters in a row, or a text that is near."""
+
+
 class MatchedText(msgspec.Struct, frozen=True):
-    """A column with texts that a read compares with a pattern. is_prefix: whether the texts begin with the same known
-    characters. Else they have three known characters in a row, which an index on trigrams finds."""
+    """A column with texts that a read finds by something else than their order."""
 
     resource: Resource
     attribute: Attribute
-    is_prefix: bool
+    use: TextUse
 
 
 _BEGINNINGS = frozenset({"like", "startswith"})
@@ -55,30 +58,32 @@ _TRIGRAM = re.compile(r"[^\W_]{3}")
 
 
 def matched_texts(plan: ReadPlan, value_of: Callable[[Slot], Any]) -> Iterator[MatchedText]:
-    """Yield the columns that a read compares with patterns, if an index can find what matches."""
+    """Yield the texts that a read compares with patterns, or finds by their distance, if an index can find them."""
     for node in _nodes(plan.node):
         parts = list(_parts(node.rows))
         resources = {part.alias: part.resource for part in parts if isinstance(part, Rows)}
         for part in parts:
             match part:
                 case Test(left=ColumnRef(attribute=attribute, derived=None), form="value") if _is_text(attribute):
-                    is_prefix = _is_prefix(part.operator.name, value_of(part.slots[0]))
-                    if is_prefix is not None:
-                        yield MatchedText(resources[part.left.alias], attribute, is_prefix)
+                    use = _use_of(part.operator.name, value_of(part.slots[0]))
+                    if use is not None:
+                        yield MatchedText(resources[part.left.alias], attribute, use)
+                case OrderKey(column=ColumnRef(attribute=attribute, derived=Distance())) if _is_text(attribute):
+                    yield MatchedText(resources[part.column.alias], attribute, "distance")
 
 
 def _is_text(attribute: Attribute) -> bool:
     return attribute.is_stored and attribute.type.is_text and not attribute.type.choices
 
 
-def _is_prefix(operator: str, pattern: Any) -> bool | None:
-    """Return whether a pattern begins with known characters. None if no index finds what it matches."""
+def _use_of(operator: str, pattern: Any) -> TextUse | None:
+    """Return what is known of the texts that a pattern matches. None if no index finds them."""
     if operator in _BEGINNINGS and pattern[:1] not in ("%", "_"):
-        return True
+        return "beginning"
     # One side of `|` may have none.
     if operator not in _TRIGRAMS or (operator == "match" and "|" in pattern):
         return None
-    return False if _TRIGRAM.search(_UNKNOWN.sub(" ", pattern)) else None
+    return "trigrams" if _TRIGRAM.search(_UNKNOWN.sub(" ", pattern)) else None
 
 
 def inner_values(plan: ReadPlan, value_of: Callable[[Slot], Any]) -> Iterator[InnerValue]:

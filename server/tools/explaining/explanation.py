@@ -26,7 +26,7 @@ from server.settings import Settings, StartError
 from server.settings.served import path_hint
 from server.tools.advising import index_advisor
 from server.tools.advising.index_advisor import Suggestion
-from server.tools.explaining.indexes import helpful, is_scanned, wanted_for_pattern, wanted_inside
+from server.tools.explaining.indexes import helpful, is_scanned, wanted_for_text, wanted_inside
 
 
 class Section(msgspec.Struct, frozen=True):
@@ -128,7 +128,7 @@ async def explain(
     suggestions = helpful(await index_advisor.suggest(connection, engine.catalog), statements)
     plan, value_of = requested.prepared.plan, requested.sent.value_of
     wanted = [wanted_inside(value) for value in inner_values(plan, value_of)]
-    wanted += [wanted_for_pattern(matched) for matched in matched_texts(plan, value_of)]
+    wanted += [wanted_for_text(matched) for matched in matched_texts(plan, value_of)]
     suggestions += [
         suggestion
         for suggestion in await index_advisor.missing(connection, wanted)

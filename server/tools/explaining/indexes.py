@@ -1,5 +1,5 @@
 """Chooses, of the indexes that the declarations suggest, those that would help one read, and says which indexes on
-values inside JSON and for patterns would.
+values inside JSON, and for patterns and distances of texts, would.
 
 It must not know: connections.
 """
@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from querybuild.declarations.terms import quote_ident
-from querybuild.parse import SEARCH_TEXT
+from querybuild.parse import NEAR_TO, SEARCH_TEXT
 from querybuild.sql.expressions import InnerValue, MatchedText
 from server.explaining.running import ExplainedStatement
 from server.tools.advising.index_advisor import LONG_TEXT, Method, Suggestion, Wanted
@@ -34,16 +34,20 @@ def wanted_inside(inner: InnerValue) -> Wanted:
     return Wanted("consider", reason, where, columns, descends=inner.descends, expression=inner.sql, probe=probe)
 
 
-def wanted_for_pattern(matched: MatchedText) -> Wanted:
-    """Return the index for a text that a read compares with a pattern. A text of any length may be too long for a
-    btree."""
+def wanted_for_text(matched: MatchedText) -> Wanted:
+    """Return the index for a text that a read finds by a pattern or by its distance. A text of any length may be too
+    long for a btree."""
     resource, attribute = matched.resource, matched.attribute
-    if matched.is_prefix and 0 < (attribute.max_length or 0) <= LONG_TEXT:
-        method: Method = "btree"
-        operators, use, pattern = "text_pattern_ops", "filters by its beginning", "aaa%"
+    column, is_bounded = quote_ident(attribute.column_name), 0 < (attribute.max_length or 0) <= LONG_TEXT
+    method: Method
+    if matched.use == "distance":
+        method, operators, use, probe = "gist", "gist_trgm_ops", NEAR_TO, f"ORDER BY {column} <-> 'aaa'"
+    elif matched.use == "beginning" and is_bounded:
+        method, operators, use = "btree", "text_pattern_ops", "filters by its beginning"
+        probe = f"WHERE {column} LIKE 'aaa%'"
     else:
-        method, operators, pattern = "gin", "gin_trgm_ops", "%aaa%"
-        use = "filters by patterns, with the extension pg_trgm"
+        method, operators, use = "gin", "gin_trgm_ops", "filters by patterns, with the extension pg_trgm"
+        probe = f"WHERE {column} LIKE '%aaa%'"
     return Wanted(
         "consider",
         f"{resource.type}.{attribute.name}: {use}",
@@ -51,7 +55,7 @@ def wanted_for_pattern(matched: MatchedText) -> Wanted:
         (attribute.column_name,),
         method=method,
         operator_class=operators,
-        probe=f"WHERE {quote_ident(attribute.column_name)} LIKE '{pattern}'",
+        probe=probe,
         is_of_text=True,
     )
 
@@ -67,8 +71,9 @@ def _helps(suggestion: Suggestion, statement: ExplainedStatement) -> bool:
     if suggestion.columns == (SEARCH_TEXT,):
         return any(" @@ " in expression for expression in statement.expressions)
     # PostgreSQL quotes only the names that need it. An index on a jsonb column does not help for a value inside, and
-    # one in the order of texts not for a pattern.
-    column = re.compile(rf"(?<![\w$]){re.escape(suggestion.columns[0])}(?![\w$]| #>|\"?\)?(::text)? !?~)")
+    # one in the order of the values neither for a pattern nor for a distance.
+    others = r"~|IS NOT NULL" if " USING " in suggestion.sql else r"~|<->|IS NOT NULL"
+    column = re.compile(rf"(?<![\w$]){re.escape(suggestion.columns[0])}(?![\w$]| #>|\"?\)?(::text)? !?({others}))")
     helped = [expression for expression in statement.expressions if column.search(expression)]
     # An index in ascending order has the nulls at the end, and at the beginning if it is read backward.
     return any(expression.endswith(" DESC NULLS LAST") == suggestion.descends for expression in helped)

@@ -390,6 +390,13 @@ def test_the_index_for_patterns(patterns_url: str, capsys: pytest.CaptureFixture
     io_loop.run_sync(lambda: execute(patterns_url, "CREATE EXTENSION pg_trgm", *found[0], "ANALYZE users"))
     plan, statements = advised(capsys, patterns_url, "ilike", "%A777%")
     assert ("users_email_gin_trgm_idx" in plan, statements) == (True, [])
+    near = "/users?nearTo[email]=a777@b.c&page[size]=3"
+    indexes = printed(capsys, near, patterns_url)[1].split("\nindexes\n")[1]
+    [statement] = re.findall(r"CREATE INDEX .*;", indexes)
+    assert ' USING gist ("email" gist_trgm_ops);' in statement
+    io_loop.run_sync(lambda: execute(patterns_url, statement, "ANALYZE users"))
+    plan, indexes = printed(capsys, near, patterns_url)[1].split("\nindexes\n")
+    assert ("users_email_gist_trgm_idx" in plan, "CREATE INDEX" in indexes) == (True, False)
 
 
 def test_a_name_inside_json(database_url: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -169,19 +169,19 @@ def test_an_index_helps_a_scan_without_a_condition(
 
 
 @pytest.mark.parametrize(
-    ("operator", "value", "is_prefix"),
+    ("operator", "value", "use"),
     [
-        ("startswith", "a", True),
-        ("startswith", "%", True),
-        ("like", "a%", True),
+        ("startswith", "a", "beginning"),
+        ("startswith", "%", "beginning"),
+        ("like", "a%", "beginning"),
         ("like", "_a%", None),
-        ("like", "ann", False),
+        ("like", "ann", "trigrams"),
         ("like", "%an%", None),
-        ("ilike", "Ann%", False),
+        ("ilike", "Ann%", "trigrams"),
         ("ilike", r"%a\_nn%", None),
-        ("endswith", "ann", False),
+        ("endswith", "ann", "trigrams"),
         ("endswith", "an", None),
-        ("match", "^ann", False),
+        ("match", "^ann", "trigrams"),
         ("match", "[ann]", None),
         ("match", "ann|b", None),
         ("match", r"\d\d\d", None),
@@ -189,12 +189,12 @@ def test_an_index_helps_a_scan_without_a_condition(
         ("eq", "ann", None),
     ],
 )
-def test_what_an_index_finds(operator: str, value: str, is_prefix: bool | None) -> None:
+def test_what_an_index_finds(operator: str, value: str, use: str | None) -> None:
     """The beginning of a text, or three letters or digits in a row; None for nothing."""
     planned = read_collection("user", filter_query([{"name": "email", "op": operator, "val": value}]), catalog=CATALOG)
     values = planned.values
     found = list(matched_texts(planned.plan, lambda slot: values[slot.position[1]]))
-    assert [matched.is_prefix for matched in found] == ([] if is_prefix is None else [is_prefix])
+    assert [matched.use for matched in found] == ([] if use is None else [use])
 
 
 def test_no_index_finds_computed_texts_and_labels() -> None:
