@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from markupsafe import Markup
 
-from querybuild.declarations.resource import Attribute, Resource
+from querybuild.declarations.resource import Attribute, Relationship, Resource
 from querybuild.planning.plan import Branch, Node, ReadPlan
 from querybuild.planning.reads.labels import label_of
 from querybuild.planning.rows import FirstRows, Row, key_position, nodes
@@ -99,10 +99,29 @@ class PageView:
             columns.append([f"{opening}{cell(show(row[position]))}</td>" for row in primary])
         for branch, links in zip(self._branches, self._related(rows), strict=True):
             of = itemgetter(key_position(self.node, branch))
-            columns.append([_related_cell(branch, links.get(of(row), [])) for row in primary])
+            if branch.relationship.is_to_many:
+                columns.append([self._list_cell(branch, row, links.get(of(row), [])) for row in primary])
+            else:
+                columns.append([f"<td>{_anchors(links.get(of(row), [])) or NULL}</td>" for row in primary])
         if self._distance is not None:
             columns.append([f'<td class="n">{row[self._distance]}</td>' for row in primary])
         return Markup("".join([f"<tr>{''.join(cells)}</tr>\n" for cells in zip(*columns, strict=True)]))
+
+    def _list_cell(self, branch: Branch, row: Row, links: list[RowLink]) -> str:
+        """Return the number of related rows, and links to the first ones."""
+        # With a size, there may be rows that were not read.
+        count = "all" if links and branch.size is not None else f"{len(links):,}"
+        url = self._url_of(branch.relationship, row) if links else ""
+        begin = f'<a href="{escape(url)}">{count}</a>' if url else f'<span class="muted">{count}</span>'
+        more = " …" if len(links) > SHOWN_RELATED else ""
+        return f'<td class="r">{begin}{": " if links else ""}{_anchors(links[:SHOWN_RELATED])}{more}</td>'
+
+    def _url_of(self, relationship: Relationship, row: Row) -> str:
+        """Return the URL of related rows, empty if there is none."""
+        if "read" not in relationship.methods or row[0] in UNNAMEABLE:
+            return ""
+        own = resource_path(self._base_url, self.node.resource, quote_segment(str(row[0])))
+        return related_path(own, relationship)
 
     def links(self, rows: Sequence[Row]) -> list[RowLink]:
         """Return links to primary rows, by their labels."""
@@ -125,7 +144,6 @@ class PageView:
     def related(self, rows: Sequence[Sequence[Row]]) -> list[ShownRelationship]:
         """Return the relationships of one resource, with the first rows of each."""
         row, node = rows[0][0], self._plan.node
-        own = resource_path(self._base_url, node.resource, quote_segment(str(row[0])))
         by_name = dict(zip([branch.relationship.name for branch in self._branches], self._related(rows), strict=True))
         totals = {branch.relationship.name: self._total(branch, rows, row) for branch in self._branches}
         branches = {branch.relationship.name: branch for branch in self._branches}
@@ -134,13 +152,12 @@ class PageView:
             links: list[RowLink] = []
             if relationship.name in branches:
                 links = by_name[relationship.name].get(_parent_of(branches[relationship.name], node, row), [])
-            url = related_path(own, relationship) if "read" in relationship.methods and row[0] not in UNNAMEABLE else ""
             shown.append(
                 ShownRelationship(
                     relationship.name,
                     relationship.is_to_many,
                     links,
-                    url,
+                    self._url_of(relationship, row),
                     totals.get(relationship.name),
                     relationship.description,
                 )
@@ -240,13 +257,8 @@ def _anchor(link: RowLink) -> str:
     return f'<a href="{escape(link.url)}">{text}</a>' if link.url else text
 
 
-def _related_cell(branch: Branch, links: list[RowLink]) -> str:
-    if not links:
-        return f"<td>{'' if branch.relationship.is_to_many else NULL}</td>"
-    shown = ", ".join([_anchor(link) for link in links[:SHOWN_RELATED]])
-    more = f' <span class="muted">and {len(links) - SHOWN_RELATED} more</span>' if len(links) > SHOWN_RELATED else ""
-    opening = '<td class="r">' if branch.relationship.is_to_many else "<td>"
-    return f"{opening}{shown}{more}</td>"
+def _anchors(links: list[RowLink]) -> str:
+    return ", ".join(map(_anchor, links))
 
 
 def _sort_of(attribute: Attribute) -> str:

@@ -37,7 +37,13 @@ async function reads(page, hasScript) {
   await page.getByRole("button", { name: "Show these" }).click();
   assert.ok(!(await heads(page)).includes("words"));
   await accessible(page);
+  // The number leads to all computers, and the next link to the first one.
   await page.locator("tbody td.r a").first().click();
+  await page.getByRole("heading", { level: 1 }).waitFor();
+  assert.match(page.url(), /\/users\/\d+\/computers$/);
+  await accessible(page);
+  await page.goBack();
+  await page.locator("tbody td.r a").nth(1).click();
   await page.getByRole("heading", { level: 1 }).waitFor();
   assert.match(page.url(), /\/computers\/\d+$/);
   await accessible(page);
@@ -226,7 +232,7 @@ async function keyboard(page) {
 
 // What is drawn over the API's docs, too: no page is wider than the window, in any width and scheme.
 async function looks() {
-  const paths = { start: "/", list: "/users?include=computers&sort=-age", resource: "/users/12", form: "/-/pages/edit/users/12", error: "/users?sort=nope", photos: "/photos", sql: "/-/pages/explain?url=/users%3Finclude%3Dcomputers" };
+  const paths = { start: "/", list: "/users?include=computers&sort=-age", related: "/users?include=computers&fields[user]=display_name,age,status,group,computers&sort=-age", resource: "/users/12", form: "/-/pages/edit/users/12", error: "/users?sort=nope", photos: "/photos", sql: "/-/pages/explain?url=/users%3Finclude%3Dcomputers" };
   if (pictures) mkdirSync(pictures, { recursive: true });
   for (const colorScheme of ["light", "dark"]) {
     for (const width of [360, 1024, 2560]) {

@@ -1,5 +1,5 @@
 """The pages for people in a real Chromium. Only `make test-clients` runs this test. With WATERSPOUT_PICTURES it saves
-what it sees there; those of `docs/pictures` are 1,024 pixels wide."""
+what it sees there; those of `docs/pictures` are 1,024 pixels wide, and `list.png` is that of `related`."""
 
 from __future__ import annotations
 

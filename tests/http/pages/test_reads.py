@@ -256,9 +256,14 @@ async def test_related_rows_of_a_list(api: Api) -> None:
     await fill(api)
     page = await browse(api, "/users?include=computers&fields[user]=computers&fields[computer]=serial&sort=id")
     [first, second, *_] = page.one("tbody").all("tr")
-    assert [one["href"] for one in first.all("a")] == ["/users/1", *[f"/computers/{n}" for n in range(1, 6)]]
-    assert first.all("td")[0].text.endswith("computer 5 and 3 more")
-    assert second.all("td")[0].text == ""
+    computers = [f"/computers/{number}" for number in range(1, 6)]
+    assert [one["href"] for one in first.all("a")] == ["/users/1", "/users/1/computers", *computers]
+    cell = first.all("td")[0].text
+    assert (cell[:2], cell.endswith("computer 5 …")) == ("8:", True)
+    assert second.all("td")[0].text == "0"
+    page = await browse(api, "/users?include=computers&fields[user]=computers&includePage[computers][size]=2&sort=id")
+    first = page.one("tbody").all("tr")[0]
+    assert first.all("td")[0].text.startswith("all: computer 1")
 
 
 async def test_a_resource(api: Api) -> None:
