@@ -20,6 +20,7 @@ from querybuild.declarations.resource import Attribute, Resource, ToOne
 from querybuild.declarations.types import ColumnType, is_structure
 from querybuild.errors import ApiError
 from serializers.errors import InvalidDocument
+from serializers.pages.moments import MOMENTS, typed_moment
 from serializers.pointers import attribute_pointer
 
 VALUE, SHOWN, NULL, SHOWN_NULL = "a:", "s:", "n:", "z:"
@@ -33,9 +34,6 @@ LONG, LONG_LIMIT = 80, 512
 """Texts with more characters, and those that may have more than the second, have several lines."""
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
-_MOMENT = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2})(:[0-9]{2}(?:\.[0-9]+)?)? ?(UTC|Z|[+-][0-9]{2}:[0-9]{2})?"
-)
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _ENCODER = msgspec.json.Encoder()
 
@@ -148,7 +146,7 @@ def _constraint(attribute: Attribute) -> str:
         low = "" if attribute.minimum is None else f"at least {attribute.minimum}"
         high = "" if attribute.maximum is None else f"at most {attribute.maximum}"
         parts.append(f"{' and '.join(filter(None, (low, high))).capitalize()}.")
-    if attribute.type.name in ("timestamp", "timestamptz"):
+    if attribute.type in MOMENTS:
         parts.append("As 2026-01-31T12:30:00Z.")
     elif attribute.type.json.example:
         parts.append(f"As {attribute.type.json.example}.")
@@ -287,17 +285,7 @@ def _json_value(attribute: Attribute, text: str, errors: list[ApiError]) -> Any:
             )
             return None
         return msgspec.Raw(text.encode())
-    if attribute.type.name in ("timestamp", "timestamptz") and (moment := _MOMENT.fullmatch(text.strip())) is not None:
-        return _as_json(moment, has_zone=attribute.type.name == "timestamptz") or text
-    return scalar(attribute.type, text)
-
-
-def _as_json(moment: re.Match[str], *, has_zone: bool) -> str:
-    """Return a moment that is typed as pages show it. Empty if it must name its zone."""
-    day, time, seconds, zone = moment.groups()
-    if has_zone and zone is None:
-        return ""
-    return f"{day}T{time}{seconds or ':00'}{'Z' if zone in (None, 'UTC') else zone}"
+    return scalar(attribute.type, typed_moment(attribute.type, text))
 
 
 def scalar(column_type: ColumnType, text: str) -> Any:

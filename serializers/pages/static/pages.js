@@ -24,7 +24,7 @@ for (const form of document.querySelectorAll("form[data-builder]")) {
     operator.value = known.includes(before) ? before : known[0];
     list.replaceChildren(...choices.split("\n").filter(Boolean).map((one) => new Option(one, one)));
     value.inputMode = type === "number" ? "decimal" : "text";
-    value.placeholder = type === "date" ? "2026-01-31" : "";
+    value.placeholder = { date: "2026-01-31", moment: "2026-01-31 10:00 UTC" }[type] ?? "";
   };
   field.addEventListener("change", narrow);
   narrow();

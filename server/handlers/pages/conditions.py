@@ -19,6 +19,7 @@ from querybuild.declarations.resource import Attribute, Resource
 from querybuild.declarations.types import INT, ColumnType, is_structure
 from querybuild.filters import COUNT
 from serializers.pages.forms import scalar
+from serializers.pages.moments import MOMENTS, typed_moment
 
 MAX_JSON_DEPTH = 100
 
@@ -32,6 +33,15 @@ def condition(resource: Resource, catalog: Catalog, keys: Sequence[str], text: s
     operator = rest[0] if rest else "eq"
     attribute = _attribute(resource, catalog, name)
     return {"name": name, "op": operator, "val": text if attribute is None else _value(attribute, operator, text)}
+
+
+def simple_value(resource: Resource, catalog: Catalog, keys: Sequence[str], text: str) -> str:
+    """Return what is typed as the value of `filter[key][key]`: moments as JSON has them. A day is its first moment."""
+    name, *rest = keys
+    attribute = None if rest[:1] == [COUNT] else _attribute(resource, catalog, name)
+    if attribute is None or attribute.type not in MOMENTS:
+        return text
+    return ",".join([typed_moment(attribute.type, part, is_utc=True) for part in text.split(",")])
 
 
 def _attribute(resource: Resource, catalog: Catalog, path: str) -> Attribute | None:
@@ -63,7 +73,7 @@ def _item(row: OperatorRow, value_type: ColumnType, text: str) -> Any:
         return text
     if is_structure(value_type):
         return _json(text)
-    return scalar(value_type, text)
+    return scalar(value_type, typed_moment(value_type, text, is_utc=True))
 
 
 def _json(text: str) -> Any:

@@ -17,7 +17,7 @@ from server.describing.descriptions import description
 from server.handlers.base import Handler
 from server.handlers.conditional import ends_with_tag
 from server.handlers.pages.answering import lead_to
-from server.handlers.pages.conditions import condition
+from server.handlers.pages.conditions import condition, simple_value
 from server.http.target import canonical_path
 from server.routes import match_route
 
@@ -68,7 +68,7 @@ class PagesGoHandler(Handler):
             joined = _JOINED.fullmatch(self.get_query_argument("join", ""))
             if joined is not None:
                 return listed.with_alternative(int(joined[1]), partial(condition, target, self.catalog), keys, value)
-            return listed.with_filter(keys, value)
+            return listed.with_filter(keys, simple_value(target, self.catalog, keys, value))
         if self.get_query_argument("choose", ""):
             columns, include = self.get_query_arguments("column"), self.get_query_arguments("include")
             fields = ",".join([*columns, *[path for path in include if path not in columns]])

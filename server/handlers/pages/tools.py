@@ -13,6 +13,7 @@ from markupsafe import Markup
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.operators import operator_names
 from querybuild.declarations.resource import Attribute, Resource
+from serializers.pages.moments import MOMENTS
 from serializers.pages.queries import SIGNS, ListQuery
 
 MAX_FIELDS = 400
@@ -148,6 +149,7 @@ def _field(attribute: Attribute, name: str) -> FilterField:
     ]
     choices = attribute.type.choices or (("true", "false") if attribute.type.family == "bool" else ())
     kind = attribute.type.family if attribute.type.family in ("number", "date") else "text"
+    kind = "moment" if attribute.type in MOMENTS else kind
     return FilterField(name, name, " ".join(ordered), "\n".join(choices), kind)
 
 

@@ -84,6 +84,32 @@ async def test_it_finds_what_the_simple_filter_finds(
         assert await ids(api, answer.headers["Location"]) == expected
 
 
+@pytest.mark.parametrize(
+    ("operator", "value", "found"),
+    [
+        ("ge", "2026-01-31", ["1", "2"]),
+        ("gt", "2026-01-31 10:00 UTC", ["2"]),
+        ("le", "2026-01-31 12:00:00 +02:00", ["1"]),
+        ("eq", "2026-01-31T10:00:00Z", ["1"]),
+        ("between", "2026-01-31,2026-02-01", ["1"]),
+        ("is_", "null", ["3"]),
+    ],
+)
+@pytest.mark.parametrize("field", ["at", "local", "parent.at"])
+async def test_moments_as_pages_show_them(
+    inspected: Inspected, field: str, operator: str, value: str, found: list[str]
+) -> None:
+    """A day is its first moment, in UTC."""
+    api = await inspected(
+        "CREATE TABLE t (id int PRIMARY KEY, at timestamptz, local timestamp, parent_id int REFERENCES t); "
+        "INSERT INTO t VALUES (1, '2026-01-31 10:00Z', '2026-01-31 10:00', 1), "
+        "(2, '2026-02-01 10:00Z', '2026-02-01 10:00', 2), (3, NULL, NULL, 3)"
+    )
+    for join, first in (("", ""), ("or-0", "&filter[id]=0")):
+        answer = await joined(api, f"/t?sort=id{first}", field, operator, value, join)
+        assert await ids(api, answer.headers["Location"]) == found, answer.headers["Location"]
+
+
 async def test_three_alternatives_and_another_filter(inspected: Inspected) -> None:
     api = await inspected(SQL)
     url = "/t"
