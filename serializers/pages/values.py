@@ -119,6 +119,17 @@ def label_text(value: Any, row_id: Any) -> str:
     return _cut(text, LABEL_CHARACTERS) if text else str(row_id)
 
 
+def short_text(value: Any) -> str:
+    """Return a number, a day, a moment or a text as a part of a summary. A moment has no seconds."""
+    if value is None or isinstance(value, str):
+        return _cut(value or "", LABEL_CHARACTERS)
+    if isinstance(value, datetime):
+        at = value if value.tzinfo is None else value.astimezone(UTC)
+        return at.isoformat(sep=" ", timespec="minutes").replace("+00:00", " UTC")
+    text = _json(value)
+    return text[1:-1] if text.startswith('"') else text
+
+
 def moment(value: date) -> str:
     """Return a date, or a time in UTC, to which the script of the page adds the reader's zone."""
     iso = _json(value)[1:-1]

@@ -16,10 +16,20 @@ from markupsafe import Markup
 
 from querybuild.declarations.resource import Attribute, Relationship, Resource
 from querybuild.planning.plan import Branch, Node, ReadPlan
-from querybuild.planning.reads.labels import label_of
+from querybuild.planning.reads.labels import label_of, summary_of
 from querybuild.planning.rows import FirstRows, Row, key_position, nodes
 from serializers.links import quote_segment, related_path, resource_path
-from serializers.pages.values import NULL, cell, escape, file_link, is_number, label_text, shown_value, whole
+from serializers.pages.values import (
+    NULL,
+    cell,
+    escape,
+    file_link,
+    is_number,
+    label_text,
+    short_text,
+    shown_value,
+    whole,
+)
 from serializers.representation import Style
 from serializers.resource_objects import UNNAMEABLE, value_positions, values_of
 
@@ -48,10 +58,12 @@ class ShownField(msgspec.Struct, frozen=True, eq=False):
 
 
 class RowLink(msgspec.Struct, frozen=True, eq=False):
-    """A link to a resource, by its label. url: empty if no URL can name it."""
+    """A link to a resource, by its label. url: empty if no URL can name it. summary: what tells it apart if its label
+    is only its id."""
 
     url: str
     label: str
+    summary: str = ""
 
 
 class ShownRelationship(msgspec.Struct, frozen=True, eq=False):
@@ -223,11 +235,16 @@ class _Named:
         self._resource, self._base_url = node.resource, base_url
         self._has_page = "detail" in node.resource.methods
         label = label_of(node.resource)
-        self._label = None if label is None else value_positions(node).get(label)
+        positions = value_positions(node)
+        self._label = None if label is None else positions.get(label)
+        self._summary = [
+            (positions[each], shown_value(each)) for each in summary_of(node.resource) if each in positions
+        ]
 
     def link(self, row: Row) -> RowLink:
         label = None if self._label is None else row[self._label]
-        return RowLink(self._url(row[0]), label_text(label, row[0]))
+        summary = [short_text(show(row[position])) for position, show in self._summary]
+        return RowLink(self._url(row[0]), label_text(label, row[0]), " · ".join(filter(None, summary)))
 
     def of_id(self, row_id: Any) -> RowLink:
         return RowLink(self._url(row_id), str(row_id))

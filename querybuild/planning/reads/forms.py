@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from querybuild.declarations.resource import Attribute, Relationship, Resource
-from querybuild.planning.reads.labels import label_of
+from querybuild.planning.reads.labels import label_of, summary_of
 from querybuild.query import IncludeChoice, Limits, Query, ReadForm
 
 FIRST_RELATED = 5
@@ -90,6 +90,8 @@ def first_fields(query: Query, resource: Resource, *, is_single: bool) -> Fields
 
 
 def carried(form: ReadForm, resource: Resource) -> tuple[Attribute, ...]:
-    """Return the attributes that are read although they may not be shown: the label."""
-    label = label_of(resource) if form == "page" else None
-    return () if label is None else (label,)
+    """Return the attributes that are read although they may not be shown: the label, or the summary without one."""
+    if form != "page":
+        return ()
+    label = label_of(resource)
+    return summary_of(resource) if label is None else (label,)

@@ -266,6 +266,23 @@ async def test_related_rows_of_a_list(api: Api) -> None:
     assert first.all("td")[0].text.startswith("all: computer 1")
 
 
+async def test_related_rows_without_a_label(inspected: Inspected) -> None:
+    """Their first numbers and moments tell them apart."""
+    api = await inspected(
+        "CREATE TABLE people (id int PRIMARY KEY, name text); "
+        "CREATE TABLE payments (id int PRIMARY KEY, note text, updated_at timestamptz, amount numeric(5, 2), "
+        "tags int[], paid_at timestamptz, fee int, person_id int REFERENCES people); "
+        "INSERT INTO people VALUES (1, 'Ann'); "
+        "INSERT INTO payments VALUES (7, 'x', now(), 2.50, '{1}', '2026-01-31 10:00:05+01', 3, 1), "
+        "(8, 'y', now(), NULL, NULL, NULL, NULL, 1)"
+    )
+    page = await browse(api, "/people/1")
+    [section] = page.all("section", class_="related")
+    assert [one.text for one in section.one("ul").all("li")] == ["7 2.50 · 2026-01-31 09:00 UTC", "8"]
+    page = await browse(api, "/payments/7")
+    assert page.one("h1").text == "7"
+
+
 async def test_a_resource(api: Api) -> None:
     await fill(api)
     page = await browse(api, "/users/1")
