@@ -64,8 +64,10 @@ def matched_texts(plan: ReadPlan, value_of: Callable[[Slot], Any]) -> Iterator[M
         resources = {part.alias: part.resource for part in parts if isinstance(part, Rows)}
         for part in parts:
             match part:
-                case Test(left=ColumnRef(attribute=attribute, derived=None), form="value") if _is_text(attribute):
-                    use = _use_of(part.operator.name, value_of(part.slots[0]))
+                case Test(operator=operator, left=ColumnRef(attribute=attribute, derived=None), form="value") if (
+                    operator.name in _TRIGRAMS and _is_text(attribute)
+                ):
+                    use = _use_of(operator.name, value_of(part.slots[0]))
                     if use is not None:
                         yield MatchedText(resources[part.left.alias], attribute, use)
                 case OrderKey(column=ColumnRef(attribute=attribute, derived=Distance())) if _is_text(attribute):
@@ -76,12 +78,12 @@ def _is_text(attribute: Attribute) -> bool:
     return attribute.is_stored and attribute.type.is_text and not attribute.type.choices
 
 
-def _use_of(operator: str, pattern: Any) -> TextUse | None:
+def _use_of(operator: str, pattern: str) -> TextUse | None:
     """Return what is known of the texts that a pattern matches. None if no index finds them."""
     if operator in _BEGINNINGS and pattern[:1] not in ("%", "_"):
         return "beginning"
     # One side of `|` may have none.
-    if operator not in _TRIGRAMS or (operator == "match" and "|" in pattern):
+    if operator == "match" and "|" in pattern:
         return None
     return "trigrams" if _TRIGRAM.search(_UNKNOWN.sub(" ", pattern)) else None
 
