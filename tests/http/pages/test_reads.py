@@ -20,6 +20,7 @@ from server.http import compression
 from server.resources import built_in
 from tests.http.conftest import MEDIA_TYPE, Api, Inspected, Start
 from tests.http.pages.html import BROWSER, Element, browse, get, parse, table
+from waterspout import ANYONE, Allow, Role
 
 JSON = "application/vnd.api+json"
 HTML = "text/html; charset=utf-8"
@@ -281,6 +282,36 @@ async def test_related_rows_without_a_label(inspected: Inspected) -> None:
     assert [one.text for one in section.one("ul").all("li")] == ["7 2.50 · 2026-01-31 09:00 UTC", "8"]
     page = await browse(api, "/payments/7")
     assert page.one("h1").text == "7"
+
+
+async def test_a_summary_tells_nothing_of_hidden_fields(inspected: Inspected) -> None:
+    payments = Resource(
+        "payment",
+        "/payments",
+        "payments",
+        attributes=(
+            Attribute("amount", INT, nullable=True, read_by=Role("clerk")),
+            Attribute("fee", INT, required=True),
+        ),
+        relationships=(ToOne("person", "person"),),
+        access=(Allow(ANYONE, "read"),),
+    )
+    people = Resource(
+        "person",
+        "/people",
+        "people",
+        relationships=(ToMany("payments", "payment", foreign_key="person_id"),),
+        access=(Allow(ANYONE, "read"),),
+    )
+    api = await inspected(
+        "CREATE TABLE people (id bigserial PRIMARY KEY); INSERT INTO people VALUES (1); CREATE TABLE payments "
+        "(id bigserial PRIMARY KEY, amount int, fee int NOT NULL, person_id bigint REFERENCES people); "
+        "INSERT INTO payments VALUES (7, 12345, 3, 1)",
+        Catalog([people, payments]),
+    )
+    page = await browse(api, "/people/1")
+    assert page.one("section", class_="related").one("ul").text.split() == ["7", "3"]
+    assert "12345" not in page.text
 
 
 async def test_a_resource(api: Api) -> None:
