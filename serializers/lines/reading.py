@@ -232,8 +232,9 @@ class _CsvBatch:
         is_faulty = False
         row, width = self._rows[index], len(self._head.columns)
         if row is None or len(row) != width:
-            detail = "A quote is neither at both ends of a field nor doubled."
-            if row is not None:
+            if row is None:
+                detail = "A quote is neither at both ends of a field nor doubled."
+            else:
                 detail = f"It has {len(row)} field{'s' * (len(row) != 1)}, and the head has {width}."
             errors.append(MalformedLines(detail))
             return None

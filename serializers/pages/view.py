@@ -88,6 +88,9 @@ class PageView:
         self._named = _Named(node, style.base_url)
         self._distance = node.width if plan.rows.nearest is not None else None
         self._branches = [branch for branch in node.branches if branch.relationship in node.relationships]
+        self._related_names = [
+            _Named(branch.node, style.base_url, has_summary=not plan.is_collection) for branch in self._branches
+        ]
         self.columns = [Column("id", "id")]
         self._cells: list[tuple[Attribute, int, Callable[[Any], Any]]] = []
         for attribute in node.attributes:
@@ -208,8 +211,8 @@ class PageView:
 
     def _related(self, rows: Sequence[Sequence[Row]]) -> Iterator[dict[Any, list[RowLink]]]:
         """Yield for each branch the links to related rows, by what `_parent_of` returns."""
-        for branch in self._branches:
-            children, named = rows[self._index_of(branch)], _Named(branch.node, self._base_url)
+        for branch, named in zip(self._branches, self._related_names, strict=True):
+            children = rows[self._index_of(branch)]
             by_parent: dict[Any, list[RowLink]] = defaultdict(list)
             if branch.fetch == "row":
                 position = key_position(self._plan.node, branch)
@@ -229,17 +232,16 @@ class PageView:
 
 
 class _Named:
-    """Makes links to the rows of a node."""
+    """Makes links to the rows of a node. has_summary: whether rows without a label have one."""
 
-    def __init__(self, node: Node, base_url: str) -> None:
+    def __init__(self, node: Node, base_url: str, *, has_summary: bool = False) -> None:
         self._resource, self._base_url = node.resource, base_url
         self._has_page = "detail" in node.resource.methods
         label = label_of(node.resource)
         positions = value_positions(node)
         self._label = None if label is None else positions.get(label)
-        self._summary = [
-            (positions[each], shown_value(each)) for each in summary_of(node.resource) if each in positions
-        ]
+        summary = summary_of(node.resource) if has_summary and label is None else ()
+        self._summary = [(positions[each], shown_value(each)) for each in summary if each in positions]
 
     def link(self, row: Row) -> RowLink:
         label = None if self._label is None else row[self._label]

@@ -31,9 +31,7 @@ def label_of(resource: Resource) -> Attribute | None:
 
 def summary_of(resource: Resource) -> tuple[Attribute, ...]:
     """Return the first attributes of a resource without a label that say something short: numbers, days, moments, and
-    one of several texts. Empty if it has a label."""
-    if label_of(resource) is not None:
-        return ()
+    one of several texts."""
     return tuple([attribute for attribute in resource.attributes if _is_short(attribute)][:SUMMARY_SIZE])
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from querybuild.declarations.terms import quote_ident
 from querybuild.parse import NEAR_TO, SEARCH_TEXT
-from querybuild.sql.expressions import InnerValue, MatchedText
+from querybuild.sql.expressions import InnerValue, MatchedText, TextUse
 from server.explaining.running import ExplainedStatement
 from server.tools.advising.index_advisor import LONG_TEXT, Method, Suggestion, Wanted
 
@@ -34,20 +34,26 @@ def wanted_inside(inner: InnerValue) -> Wanted:
     return Wanted("consider", reason, where, columns, descends=inner.descends, expression=inner.sql, probe=probe)
 
 
+_PROBES: dict[TextUse, str] = {
+    "beginning": "WHERE {} LIKE 'aaa%'",
+    "trigrams": "WHERE {} LIKE '%aaa%'",
+    "distance": "ORDER BY {} <-> 'aaa'",
+}
+"""What a read does with a text -> a clause that any index for it serves, also one of another kind than is proposed."""
+
+
 def wanted_for_text(matched: MatchedText) -> Wanted:
     """Return the index for a text that a read finds by a pattern or by its distance. A text of any length may be too
     long for a btree."""
     resource, attribute = matched.resource, matched.attribute
-    column, is_bounded = quote_ident(attribute.column_name), 0 < (attribute.max_length or 0) <= LONG_TEXT
+    is_bounded = 0 < (attribute.max_length or 0) <= LONG_TEXT
     method: Method
     if matched.use == "distance":
-        method, operators, use, probe = "gist", "gist_trgm_ops", NEAR_TO, f"ORDER BY {column} <-> 'aaa'"
+        method, operators, use = "gist", "gist_trgm_ops", NEAR_TO
     elif matched.use == "beginning" and is_bounded:
         method, operators, use = "btree", "text_pattern_ops", "filters by its beginning"
-        probe = f"WHERE {column} LIKE 'aaa%'"
     else:
         method, operators, use = "gin", "gin_trgm_ops", "filters by patterns, with the extension pg_trgm"
-        probe = f"WHERE {column} LIKE '%aaa%'"
     return Wanted(
         "consider",
         f"{resource.type}.{attribute.name}: {use}",
@@ -55,7 +61,7 @@ def wanted_for_text(matched: MatchedText) -> Wanted:
         (attribute.column_name,),
         method=method,
         operator_class=operators,
-        probe=probe,
+        probe=_PROBES[matched.use].format(quote_ident(attribute.column_name)),
         is_of_text=True,
     )
 

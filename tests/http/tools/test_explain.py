@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
+from migrations import BUILT_IN
 from querybuild.errors import Forbidden, Unauthenticated
 from querybuild.principal import ANONYMOUS, Principal
 from server.errors import StatementTimeout
@@ -30,7 +31,6 @@ from tests.http.declarations.test_text_types import available, debian_cluster  #
 from tests.http.streams import create_many
 from tests.http.supabase import ANN, Shop
 
-SCHEMA = Path(__file__).parents[3] / "migrations/schema.sql"
 OLD = json.dumps([{"name": "age", "op": "gt", "val": 30}])
 HAS_COMPUTER = json.dumps([{"name": "computers", "op": "any", "val": {"name": "name", "op": "ilike", "val": "%1%"}}])
 
@@ -340,7 +340,7 @@ def patterns_url(debian_cluster: Cluster, io_loop: Any) -> str:  # noqa: F811
     """A database on the PostgreSQL of the system, which has other collations than C, with users without indexes."""
     on_server(debian_cluster.url(), "DROP DATABASE IF EXISTS patterns WITH (FORCE)", "CREATE DATABASE patterns")
     url = debian_cluster.url("patterns")
-    on_server(url, SCHEMA.read_text(encoding="utf-8"))
+    on_server(url, (BUILT_IN / "schema.sql").read_text(encoding="utf-8"))
     io_loop.run_sync(lambda: execute(url, *FILL))
     return url
 

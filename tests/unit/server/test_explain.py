@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from querybuild.sql.expressions import matched_texts
+from querybuild.declarations.resource import Attribute
+from querybuild.declarations.types import TEXT
+from querybuild.sql.expressions import MatchedText, matched_texts
 from server.explaining.filters import value_text
 from server.explaining.running import ExplainedStatement, Scan
 from server.explaining.texts import plan_lines, query_parts, sql_lines
 from server.resources import built_in
 from server.tools.advising.index_advisor import Suggestion
 from server.tools.console.lines import wrapped
-from server.tools.explaining.indexes import helpful
+from server.tools.explaining.indexes import helpful, wanted_for_text
 from tests.planning import filter_query, parsed, read_collection
 
 CATALOG = built_in()
@@ -205,3 +207,9 @@ def test_no_index_finds_computed_texts_and_labels() -> None:
     assert (matched.resource.table, matched.attribute.name) == ("groups", "name")
     planned = read_collection("photo", filter_query([{"name": "words.a", "op": "like", "val": "ann"}]), catalog=CATALOG)
     assert not list(matched_texts(planned.plan, lambda slot: planned.values[slot.position[1]]))
+
+
+def test_an_index_for_a_beginning_may_be_of_another_kind() -> None:
+    """A text of any length gets one on trigrams, and needs none if a btree finds its beginning."""
+    wanted = wanted_for_text(MatchedText(CATALOG.by_type["user"], Attribute("note", TEXT), "beginning"))
+    assert (wanted.operator_class, wanted.probe) == ("gin_trgm_ops", """WHERE "note" LIKE 'aaa%'""")

@@ -9,8 +9,10 @@ import re
 from collections.abc import Iterator, Sequence
 
 from querybuild.declarations.resource import Attribute, Resource
+from querybuild.errors import nearest, quoted
 from querybuild.planning.reads.labels import label_of
 from server.tools.inspecting.catalog.model import InspectedTable
+from server.tools.inspecting.declaration.names_taken import Names
 
 _FULL_NAMES = ("full_name", "fullname", "username", "user_name", "login", "email", "email_address")
 _LAST_NAMES = ("last_name", "lastname", "surname", "family_name")
@@ -20,7 +22,20 @@ _NO_LABEL = re.compile(r"(^|_)(password|passwd|passphrase|pwd|secret|token|hash|
 """Secrets, and texts that nobody reads."""
 
 
-def chosen_label(resource: Resource, table: InspectedTable) -> str:
+def declared_label(resource: Resource, table: InspectedTable, names: Names) -> str:
+    """Return the label that the hints name, or else the chosen one. A hint that names no text becomes a remark."""
+    hint = names.hints.label
+    texts = {attribute.name for attribute in resource.attributes if attribute.type.is_text}
+    if hint in texts:
+        return hint
+    if hint:
+        names.remarks.append(
+            f"{table.full_name}: the hint about the label: {quoted(hint)} is no text of it.{nearest(hint, texts)}"
+        )
+    return _chosen_label(resource, table)
+
+
+def _chosen_label(resource: Resource, table: InspectedTable) -> str:
     """Return the name of the label. Empty if the resource has one without a declaration, or if no text identifies a
     row."""
     texts = [attribute for attribute in resource.attributes if _may_be_label(attribute)]

@@ -13,7 +13,7 @@ import msgspec
 
 from querybuild.declarations.resource import RESOURCE_METHODS, Attribute, Resource
 from querybuild.declarations.terms import quote_ident
-from querybuild.errors import listed, nearest, quoted
+from querybuild.errors import listed, quoted
 from server.tools.inspecting.catalog.model import (
     DELETE,
     INSERT,
@@ -26,7 +26,7 @@ from server.tools.inspecting.catalog.model import (
 from server.tools.inspecting.declaration.attributes import attribute_field, is_filled, must_be_sent, one_line
 from server.tools.inspecting.declaration.column_types import column_type_of
 from server.tools.inspecting.declaration.identity import Identity, NoIdentity, identity_of
-from server.tools.inspecting.declaration.labels import chosen_label
+from server.tools.inspecting.declaration.labels import declared_label
 from server.tools.inspecting.declaration.names_taken import Names
 from server.tools.inspecting.declaration.naming import path_of, plural, singular, snake_case
 from server.tools.inspecting.declaration.references import (
@@ -257,14 +257,7 @@ def _inspected(served: Served, fields: tuple[InspectedField, ...], known: _Known
         id=served.identity.id,
         **arguments,
     )
-    texts = {attribute.name for attribute in resource.attributes if attribute.type.is_text}
-    label = known.hints.of(table).label
-    if label and label not in texts:
-        names.remarks.append(
-            f"{table.full_name}: the hint about the label: {quoted(label)} is no text of it.{nearest(label, texts)}"
-        )
-        label = ""
-    resource = msgspec.structs.replace(resource, label=label or chosen_label(resource, table))
+    resource = msgspec.structs.replace(resource, label=declared_label(resource, table, names))
     unstated = [text for _, text in unserved_keys(table, known.served, known.names)]
     if hidden := [column.name for column in table.columns if not column.may_select]:
         unstated.append(f"the role may not read {listed(map(quoted, hidden))}")
