@@ -18,7 +18,7 @@ from querybuild.errors import (
     SortError,
     raise_all,
 )
-from querybuild.parse import FAMILIES, parse, split_pairs
+from querybuild.parse import FAMILIES, LONG_TEXT, parse, split_pairs
 from querybuild.query import FieldFilter, Page, SortKey, Source
 from tests.planning import LIMITS, limits, parsed, refused
 
@@ -53,9 +53,12 @@ def test_pairs(query_string: str, pairs: tuple[tuple[str, str], ...]) -> None:
     assert errors == []
 
 
-def test_each_code_is_decoded_once() -> None:
+@pytest.mark.parametrize("long_text", [LONG_TEXT, 1])
+def test_each_code_is_decoded_once(long_text: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the order in which codes are decoded: texts of pieces that could join to another code."""
-    for pieces in product(("%", "%25", "%22", "%2C", "%2", "2", "%2B", "+"), repeat=4):
+    monkeypatch.setattr("querybuild.parse.LONG_TEXT", long_text)
+    monkeypatch.setattr("querybuild.parse.SAMPLE", 100)
+    for pieces in product(("%", "%25", "%22", "%2C", "%2", "2", "%2B", "+", "%35", "%C3%B6"), repeat=4):
         text = "".join(pieces)
         assert split_pairs(f"a={text}", []) == (("a", unquote_to_bytes(text.replace("+", " ")).decode()),)
 
