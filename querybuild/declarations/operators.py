@@ -62,6 +62,7 @@ class OperatorRow(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         take long.
     compares_columns: whether it compares each column of a key.
     is_search: whether it takes the words of the column, and a query for words.
+    unites_lists: whether a value that matches one of two lists matches the list of both.
     """
 
     name: str
@@ -80,6 +81,7 @@ class OperatorRow(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     is_pattern: bool = False
     compares_columns: bool = False
     is_search: bool = False
+    unites_lists: bool = False
 
     def value_type_of(self, attribute: Attribute) -> ColumnType:
         """Return the type of the val, or of its items for a list operator."""
@@ -241,7 +243,13 @@ _OF_COLUMNS: tuple[OperatorRow, ...] = (
     ),
     # "t0"."age"=ANY($1)
     OperatorRow(
-        name="in_", aliases=("in",), arity="list", applies=_is_scalar, criterion=equals_any, compares_columns=True
+        name="in_",
+        aliases=("in",),
+        arity="list",
+        applies=_is_scalar,
+        criterion=equals_any,
+        compares_columns=True,
+        unites_lists=True,
     ),
     # "t0"."age"<>ALL($1)
     OperatorRow(

@@ -7,6 +7,7 @@ The aliases of a read are also chosen here, for filters and for sorts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -68,7 +69,7 @@ class ConditionPlanner:
         self.errors = errors
         self.values: list[Any] = []
         # For each converted val: its index in the request, and the function that converts it. None for a value that is
-        # the same in each request of this form.
+        # made of those before it, or is the same in each request of this form.
         self.readers: list[tuple[int | None, ReadValue]] = []
         # The index of a val -> the indexes of its values.
         self.value_slots: dict[int, tuple[int, ...]] = {}
@@ -126,13 +127,41 @@ class ConditionPlanner:
                 self._is_negated = was_negated
                 return Logic("not", items)
             case FilterGroup():
-                return Logic(node.op, self.plan(node.items, resource, alias))
+                items = self.plan(node.items, resource, alias)
+                return Logic(node.op, self._united(items) if node.op == "or" else items)
             case RelationFilter():
                 return self.relation(node, resource, alias)
             case CountFilter():
                 return self.count(node, resource, alias)
             case FieldFilter():
                 return self.compare(node, node.name, node.field, resource, alias)
+
+    def _united(self, items: tuple[Condition, ...]) -> tuple[Condition, ...]:
+        """Return conditions that are combined with OR, with one list for each column. For
+        `"id"=ANY($1) OR "id"=ANY($2)` PostgreSQL may read the whole table: 165 ms for ten lists of 1,000, 6 ms for one
+        list of 10,000."""
+        lists: dict[tuple[str, Attribute], list[Test]] = {}
+        kept: list[Condition] = []
+        for item in items:
+            match item:
+                case Test(
+                    OperatorRow(unites_lists=True), ColumnRef(alias, attribute, rows=None, derived=None), "value"
+                ):
+                    lists.setdefault((alias, attribute), []).append(item)
+                case _:
+                    kept.append(item)
+        # The values of a principal are not known yet.
+        is_known = self.source == "request" and len(kept) + len(lists) < len(items)
+        return (*map(self._one_list, lists.values()), *kept) if is_known else items
+
+    def _one_list(self, tests: Sequence[Test]) -> Test:
+        indexes = [test.slots[0].index for test in tests]
+
+        def unite(values: Sequence[Any]) -> list[Any]:
+            return [list(chain.from_iterable([values[index] for index in indexes]))]
+
+        self.readers.append((None, unite))
+        return msgspec.structs.replace(tests[0], slots=(Slot(self.source, self.slot(*unite(self.values))),))
 
     def _has_no_path(self, node: NamedFilter) -> bool:
         for path in (node.name, node.field if isinstance(node, FieldFilter) else None):

@@ -236,7 +236,7 @@ def fill(form: PlannedRead, split: SplitQuery) -> PlannedRead | None:
     mark, parent = "", None
     try:
         for index, read in form.readers:
-            values += read(None if index is None else split.vals[index])
+            values += read(values if index is None else split.vals[index])
         if form.list_name:
             mark = mark_of(form.list_name, split.vals[: split.own])
         if split.cursor is not None:

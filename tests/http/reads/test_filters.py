@@ -373,3 +373,18 @@ async def test_a_pattern_that_would_take_too_much_memory(reader: Api, page: str)
     answer = await reader.get(f"/users?filter[first_name][match]=((x{{1,200}}){{1,200}}){page}")
     assert (answer.status, [error["code"] for error in answer.errors]) == (400, ["invalid_filter"])
     assert answer.errors[0]["source"] == {"parameter": "filter[first_name][match]"}
+
+
+@pytest.mark.parametrize("lists", [([1], [2, 3]), ([], [9]), ([3, 3], [3]), ([], []), ([6, 5], [1])])
+async def test_lists_of_one_column(reader: Api, lists: tuple[list[int], list[int]]) -> None:
+    """With OR they are one list. All these requests have one form."""
+    tree = {"or": [test for ids in lists for test in one("id", "in_", ids)]}
+    ids = [id for id in ALL if id in [*lists[0], *lists[1]]]
+    await found(reader, "user", ids, [("filter", json.dumps([tree]))])
+    await found(reader, "user", [id for id in ALL if id not in ids], [("filter", json.dumps([{"not": tree}]))])
+
+
+async def test_the_fault_of_one_of_the_lists_of_a_column(reader: Api) -> None:
+    tree = {"or": [test for val in ([1], [2, "x"], [3]) for test in one("id", "in_", val)]}
+    answer = await reader.get(target("/users", [("filter", json.dumps([tree]))]))
+    assert [error["detail"].partition(":")[0] for error in answer.errors] == ["[0].or[1]"]

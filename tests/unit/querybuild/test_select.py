@@ -41,6 +41,32 @@ def test_read(case: Read) -> None:
     assert tuple(None if branch is None else branch.sql for branch in statements.branches) == case.branches
 
 
+@pytest.mark.parametrize(
+    ("tests", "sql", "values"),
+    [
+        (
+            [("id", "in_", [3, 1]), ("name", "eq", "x"), ("id", "in", [2, 1]), ("id", "in_", [])],
+            '("t0"."id"=ANY($1) OR "t0"."name"=$2)',
+            ([3, 1, 2, 1], "x"),
+        ),
+        (
+            [("id", "in_", [1]), ("name", "in_", ["x"]), ("name", "in_", ["y"]), ("id", "in_", [2])],
+            '("t0"."id"=ANY($1) OR "t0"."name"=ANY($2))',
+            ([1, 2], ["x", "y"]),
+        ),
+        ([("id", "notin_", [1]), ("id", "notin_", [2])], '("t0"."id"<>ALL($1) OR "t0"."id"<>ALL($2))', ([1], [2])),
+    ],
+)
+def test_lists_of_one_column_are_one_list(
+    tests: list[tuple[str, str, object]], sql: str, values: tuple[object, ...]
+) -> None:
+    filters = [{"or": [{"name": name, "op": op, "val": val} for name, op, val in tests]}]
+    planned = read_collection("tag", f"{filter_query(filters)}&fields[tag]=&page[size]=0")
+    primary = compile_read(planned.plan).primary
+    assert primary.sql == f'SELECT "t0"."id" FROM {TABLES["tag"][0]} "t0" WHERE {sql} ORDER BY "t0"."id"'
+    assert tuple(planned.values[slot.index] for slot in primary.slots) == values
+
+
 def test_resource() -> None:
     statements = compile_read(read_resource("node").plan)
     assert statements.primary.sql == f'SELECT {NODE_COLUMNS} FROM "corner"."nodes" "t0" WHERE "t0"."id"=$1'
