@@ -32,13 +32,15 @@ DEFAULT_FILE = Path("inspect.toml")
 
 
 class TableHints(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The hints about one table. id: the columns of its key. type, path, label: of its resource. names: the names of
-    its fields, by column, or by the name that the field has without the hint."""
+    """The hints about one table. id: the columns of its key. type, path, label: of its resource. facets: the attributes
+    whose values pages offer; None for those that have few. names: the names of its fields, by column, or by the name
+    that the field has without the hint."""
 
     id: str | tuple[str, ...] = ()
     type: str = ""
     path: str = ""
     label: str = ""
+    facets: tuple[str, ...] | None = None
     names: dict[str, str] = {}
 
     @property

@@ -175,7 +175,7 @@ def test_hints_with_unknown_keys(hard_url: str, tmp_path: Path) -> None:
     assert str(raised.value).splitlines() == [
         f"the hints {hints}: there is no “skipp”: known are schemas, only, skip, prefixes, tables, functions. "
         "Did you mean “skip”?",
-        f'the hints {hints}: there is no “key” in [tables."a b"]: known are id, type, path, label, names.',
+        f'the hints {hints}: there is no “key” in [tables."a b"]: known are id, type, path, label, facets, names.',
     ]
 
 
@@ -231,3 +231,38 @@ def test_a_label_in_the_hints(database_url: str, tmp_path: Path) -> None:
     _, text, remarks = inspect(database_url, "--schema", "own", "--hints", str(hints))
     assert re.findall(r'label="(\w+)"', text) == ["motto", "last_name"]
     assert remarks.splitlines()[0] == "own.crews: the hint about the label: “seze” is no text of it."
+
+
+FEW_VALUES = (
+    "CREATE SCHEMA own",
+    "CREATE TYPE mood AS ENUM ('good', 'bad')",
+    "CREATE TABLE own.crews (id int PRIMARY KEY)",
+    "INSERT INTO own.crews VALUES (1), (2)",
+    "CREATE TABLE own.boats (id int PRIMARY KEY, kind text, berths int, price numeric, length real, name text, "
+    "flag text, built date, essay text, sail text[], mood mood, is_sold bool, harbour text, "
+    "crew_id int REFERENCES own.crews)",
+    "INSERT INTO own.boats SELECT n, 'kind ' || n % 3, n % 20, n % 7, n % 2, n, 'x', date '2026-01-01' + n % 4, "
+    "repeat('x', 50 + n % 5), ARRAY[n % 2]::text[], 'good', n % 2 = 0, n % 40, 1 + n % 2 "
+    "FROM generate_series(1, 200) n",
+    "CREATE TABLE own.oars AS SELECT * FROM own.boats LIMIT 99",
+    "ALTER TABLE own.oars ADD PRIMARY KEY (id)",
+    "ANALYZE own.boats, own.oars, own.crews",
+)
+
+
+def test_facets(database_url: str, tmp_path: Path) -> None:
+    """The attributes that have few values by the statistics of PostgreSQL. Hints name others, or none."""
+    on_server(database_url, *FEW_VALUES)
+
+    def facets(*options: str) -> list[str]:
+        text = inspect(database_url, "--schema", "own", *options)[1]
+        return re.findall(r'Attribute\("(\w+)", [^\n]*facet=True', text)
+
+    assert facets() == ["kind", "berths", "price", "length"]
+    hints = tmp_path / "hints.toml"
+    hints.write_text('[tables."own.boats"]\nfacets = ["harbour", "built", "kin"]\n')
+    assert facets("--hints", str(hints)) == ["built", "harbour"]
+    remark = "own.boats: the hint about facets: “kin” is no attribute of it. Did you mean “kind”?"
+    assert remark in inspect(database_url, "--schema", "own", "--hints", str(hints))[2].splitlines()
+    hints.write_text('[tables."own.boats"]\nfacets = []\n')
+    assert facets("--hints", str(hints)) == []

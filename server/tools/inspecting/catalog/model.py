@@ -51,7 +51,8 @@ class InspectedColumn(msgspec.Struct, frozen=True, kw_only=True):
     identity and the default of a domain. has_default_below: whether the table of a view has a default
     for it, or a trigger that fills it. is_deterministic: whether texts that differ are never equal.
     dimensions: as declared, for an array. origin: for a column of a view, the oid and the number of the column that it
-    shows. denied_sequences: of its default, which the role may not use, as SQL writes their names.
+    shows. denied_sequences: of its default, which the role may not use, as SQL writes their names. has_few_values: by
+    the statistics of PostgreSQL.
     """
 
     name: str
@@ -68,6 +69,7 @@ class InspectedColumn(msgspec.Struct, frozen=True, kw_only=True):
     may_insert: bool
     may_update: bool
     denied_sequences: tuple[str, ...]
+    has_few_values: bool = False
     origin: tuple[int, int] | None = None
     has_default_below: bool = False
 

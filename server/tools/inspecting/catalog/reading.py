@@ -63,6 +63,13 @@ LEFT JOIN pg_foreign_data_wrapper w ON w.oid = s.srvfdw
 WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
 """
 
+# Of a table that was analyzed, and has enough rows.
+_HAS_FEW_VALUES = """c.reltuples >= 100 AND EXISTS (
+           SELECT FROM pg_stats s JOIN pg_namespace n ON n.nspname = s.schemaname
+           WHERE n.oid = c.relnamespace AND s.tablename = c.relname AND s.attname = a.attname
+           AND s.n_distinct BETWEEN 2 AND 20 AND s.avg_width <= 40
+       )"""
+
 _COLUMNS = f"""
 SELECT a.attrelid::int8 AS oid, a.attname AS name, a.attnum::int4 AS number, a.atttypid::int8 AS type,
        a.atttypmod AS modifier, format_type(a.atttypid, a.atttypmod) AS shown,
@@ -72,6 +79,7 @@ SELECT a.attrelid::int8 AS oid, a.attname AS name, a.attnum::int4 AS number, a.a
        {IS_COMPUTED_IN_VIEW} AS is_computed,
        NOT EXISTS (SELECT FROM pg_collation k WHERE k.oid = a.attcollation AND NOT k.collisdeterministic)
            AS is_deterministic,
+       {_HAS_FEW_VALUES} AS has_few_values,
        a.attndims::int4 AS dimensions, coalesce(col_description(a.attrelid, a.attnum), '') AS comment,
        has_column_privilege(c.oid, a.attnum, 'SELECT') AS may_select,
        has_column_privilege(c.oid, a.attnum, 'INSERT') AS may_insert,
@@ -265,7 +273,7 @@ def _column(
     modifier = given.modifier if given.domains else row["modifier"]
     names = (
         *("name", "number", "is_not_null", "has_default", "is_generated", "is_computed", "is_deterministic"),
-        *("dimensions", "comment"),
+        *("dimensions", "comment", "has_few_values"),
     )
     return InspectedColumn(
         type=_replaced(given, modifier, row["shown"]),

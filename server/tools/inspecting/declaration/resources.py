@@ -25,6 +25,7 @@ from server.tools.inspecting.catalog.model import (
 )
 from server.tools.inspecting.declaration.attributes import attribute_field, is_filled, must_be_sent, one_line
 from server.tools.inspecting.declaration.column_types import column_type_of
+from server.tools.inspecting.declaration.facets import with_facets
 from server.tools.inspecting.declaration.identity import Identity, NoIdentity, identity_of
 from server.tools.inspecting.declaration.labels import declared_label
 from server.tools.inspecting.declaration.names_taken import Names
@@ -215,9 +216,10 @@ def _attributes(served: Served, known: _Known, names: Names) -> list[InspectedFi
         candidates = (plain, f"{served.type}_{plain}" if plain else f"column_{column.number}")
         chosen[column.name] = names.take(f"the column {quoted(column.name)}", candidates, column=column.name)
     methods = known.methods[table.oid]
-    return [
+    fields = [
         attribute_field(table, column, chosen[column.name], methods, is_part=column.name in parts) for column in own
     ]
+    return with_facets(fields, table, names)
 
 
 def _other_sides(
