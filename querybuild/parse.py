@@ -115,8 +115,8 @@ def _frequent_in(text: str) -> list[tuple[str, str]]:
     """Return the codes in the middle of a long text, and their characters, as `_FREQUENT`. Each replacement reads the
     whole text, so a code that occurs a few times is not worth one."""
     begin = max(len(text) - SAMPLE, 0) // 2
-    found = [(code, chr(int(code[1:], 16))) for code in set(_CODE.findall(text, begin, begin + SAMPLE))]
-    return [(code, character) for code, character in found if not _PART_OF_CODE.match(character)]
+    codes = [(code, chr(int(code[1:], 16))) for code in set(_CODE.findall(text, begin, begin + SAMPLE))]
+    return [(code, character) for code, character in codes if not _PART_OF_CODE.match(character)]
 
 
 def is_ignored(name: str) -> bool:
