@@ -22,7 +22,7 @@ _CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthChec
 # A failing example is shown as it was found: making it smaller may take longer than a whole run may.
 settings.register_profile(
     "suite",
-    max_examples=100,
+    max_examples=60,
     derandomize=True,
     deadline=None,
     database=None,
@@ -38,7 +38,7 @@ settings.register_profile(
     suppress_health_check=[*_CHECKS, HealthCheck.filter_too_much],
 )
 # The first failure is enough.
-settings.register_profile("mutation", settings.get_profile("suite"), phases=[Phase.generate])
+settings.register_profile("mutation", settings.get_profile("suite"), max_examples=100, phases=[Phase.generate])
 settings.load_profile(VARIABLES.get("WATERSPOUT_HYPOTHESIS", "suite"))
 if "WATERSPOUT_MUTATION" in VARIABLES:
     settings.load_profile("mutation")

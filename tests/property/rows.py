@@ -219,6 +219,9 @@ CORNER_COLUMNS = {
 }
 """type -> table, and the columns whose names differ from those of the attributes."""
 
+EMPTY_TABLES = ("corner.samples", "corner.countries", "corner.rules", "corner.entries")
+"""Those that have only the rows that an example creates."""
+
 
 def store_corner(server: Served, rows: Rows) -> None:
     inserts = []
@@ -228,7 +231,8 @@ def store_corner(server: Served, rows: Rows) -> None:
             names = ", ".join(f'"{column}"' for column in columns)
             places = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
             inserts.append((f"INSERT INTO {table} ({names}) VALUES ({places})", *columns.values()))
-    server.sql((f"TRUNCATE {', '.join(table for table, _ in CORNER_COLUMNS.values())} CASCADE",), *inserts)
+    tables = [*[table for table, _ in CORNER_COLUMNS.values()], *EMPTY_TABLES]
+    server.sql((f"TRUNCATE {', '.join(tables)} CASCADE",), *inserts)
 
 
 def store(server: Served, rows: Rows) -> None:
