@@ -36,7 +36,7 @@ from server.execution.versions import is_whole, read_linkage_version, shown_vers
 from server.execution.writes.reply import Reply
 from server.handlers.base import Handler
 from server.handlers.conditional import ends_with_tag
-from server.handlers.pages.answering import asked_of, finish_page
+from server.handlers.pages.answering import asked_of, finish_page, read_owner
 from server.handlers.pages.reads import list_page, resource_page
 from server.handlers.pipeline import run_stages
 from server.handlers.received_body import exchange_of
@@ -139,7 +139,7 @@ class ReadingHandler(Handler):
             assert self.route is not None
             raise resource_not_found(reading.shape.resource.type, self.route.id)
         if self.answer_type is HTML:
-            self._finish_read_page(reading, result, parent)
+            await self._finish_read_page(reading, result, parent)
             return
         try:
             pace = ALONE if result.count <= SHARED.short_rows else await self._long_pace()
@@ -163,12 +163,12 @@ class ReadingHandler(Handler):
             if not (etag and ends_with_tag(self, etag, version, len(document))):
                 self.finish_document(document)
 
-    def _finish_read_page(self, reading: Reading, result: ReadResult, parent: str | None) -> None:
+    async def _finish_read_page(self, reading: Reading, result: ReadResult, parent: str | None) -> None:
         """Send the page of a read."""
         prepared, shape = reading.prepared, reading.shape
         _, links, meta = self._described(prepared, result, reading.links(), None, parent)
         resource = shape.resource if shape.relationship is None else self.catalog.target(shape.relationship)
-        asked, view = asked_of(self, resource), prepared.ready.encoders.view
+        asked, view = asked_of(self, resource, await read_owner(self)), prepared.ready.encoders.view
         if prepared.plan.is_collection:
             finish_page(self, list_page(asked, view, prepared, result, links, meta or Meta()))
         else:

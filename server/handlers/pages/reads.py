@@ -38,7 +38,8 @@ SIZES = (30, 100, 300)
 
 class Asked(msgspec.Struct, frozen=True, eq=False):
     """What a page knows of its request. rows: their resource, None for a value. timing: as the header Server-Timing,
-    empty if it is not sent. may_explain: whether the principal may see the SQL."""
+    empty if it is not sent. may_explain: whether the principal may see the SQL. owner: the label of the resource in the
+    path, if the page shows what is related with it."""
 
     engine: Engine
     request: Request
@@ -49,6 +50,7 @@ class Asked(msgspec.Struct, frozen=True, eq=False):
     path: str
     timing: str
     may_explain: bool
+    owner: str = ""
 
     @property
     def query(self) -> ListQuery:
@@ -184,8 +186,8 @@ def title_of_route(asked: Asked) -> str:
     """Return the heading of a list."""
     route = asked.route
     if route.relationship is not None:
-        name = route.relationship.name
-        return f"{name} of {route.resource.type if route.resource else ''} {route.id}"
+        assert route.resource is not None
+        return f"{route.relationship.name} of {asked.owner or f'{route.resource.type} {route.id}'}"
     if route.function is not None:
         return route.path.rpartition("/")[2]
     return title_of(asked.resource)
@@ -201,7 +203,11 @@ def _crumbs(asked: Asked, crumb: str) -> list[Crumb]:
         return [*crumbs, Crumb(crumb)]
     own = base + route.path.removesuffix("/" + route.path.rpartition("/")[2]).removesuffix("/relationships")
     assert route.relationship is not None
-    return [*crumbs, Crumb(route.id, own if "detail" in owner.methods else ""), Crumb(route.relationship.name)]
+    return [
+        *crumbs,
+        Crumb(asked.owner or route.id, own if "detail" in owner.methods else ""),
+        Crumb(route.relationship.name),
+    ]
 
 
 def _learn(asked: Asked, query: ListQuery) -> Learn:
