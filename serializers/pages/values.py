@@ -25,12 +25,13 @@ NULL = '<span class="null">null</span>'
 NOTHING = '<span class="null">empty</span>'
 
 _LINK = re.compile(r"(?:https?://|mailto:)[^\s<>\"]+", re.IGNORECASE)
+_SPECIAL = re.compile("[&<>'\"]")
 _ENCODER = msgspec.json.Encoder()
 
 
 def escape(text: str) -> str:
-    """Return a text as HTML."""
-    return str(_escape(text))
+    """Return a text as HTML. Most texts have nothing to escape, and markupsafe makes an object for each."""
+    return text if _SPECIAL.search(text) is None else str(_escape(text))
 
 
 def is_number(attribute: Attribute) -> bool:
@@ -52,6 +53,8 @@ def cell(value: Any) -> str:
         return _text_cell(value)
     if isinstance(value, bool):
         return "true" if value else "false"
+    if type(value) is int:
+        return str(value)
     if isinstance(value, int | float):
         return _json(value)
     if isinstance(value, date):
@@ -145,7 +148,7 @@ def _text_cell(text: str) -> str:
     if not text:
         return NOTHING
     shown = _cut(text, CELL_CHARACTERS)
-    return _link(text, shown) if _LINK.fullmatch(text) else f"<bdi>{escape(shown)}</bdi>"
+    return _link(text, shown) if ":" in text and _LINK.fullmatch(text) else f"<bdi>{escape(shown)}</bdi>"
 
 
 def _whole_text(text: str) -> str:

@@ -245,8 +245,9 @@ class _Named:
 
     def link(self, row: Row) -> RowLink:
         label = None if self._label is None else row[self._label]
-        summary = [short_text(show(row[position])) for position, show in self._summary]
-        return RowLink(self._url(row[0]), label_text(label, row[0]), " · ".join(filter(None, summary)))
+        summary = [short_text(show(row[position])) for position, show in self._summary] if self._summary else ()
+        shown = " · ".join(filter(None, summary)) if summary else ""
+        return RowLink(self._url(row[0]), label_text(label, row[0]), shown)
 
     def of_id(self, row_id: Any) -> RowLink:
         return RowLink(self._url(row_id), str(row_id))
@@ -262,8 +263,7 @@ def _parent_of(branch: Branch, node: Node, row: Row) -> Any:
 
 
 def _row_head(link: RowLink, row_id: Any) -> str:
-    link = RowLink(link.url, str(row_id))
-    return f'<th scope="row">{_anchor(link)}</th>'
+    return f'<th scope="row">{_anchor(RowLink(link.url, str(row_id)))}</th>'
 
 
 def anchor(link: RowLink) -> Markup:
