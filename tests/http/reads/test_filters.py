@@ -388,3 +388,21 @@ async def test_the_fault_of_one_of_the_lists_of_a_column(reader: Api) -> None:
     tree = {"or": [test for val in ([1], [2, "x"], [3]) for test in one("id", "in_", val)]}
     answer = await reader.get(target("/users", [("filter", json.dumps([tree]))]))
     assert [error["detail"].partition(":")[0] for error in answer.errors] == ["[0].or[1]"]
+
+
+async def test_lists_of_one_column_among_other_values(reader: Api) -> None:
+    """Their values are found whatever other filters a request has."""
+    computers = {user: (await reader.get(f"/users/{user}/computers")).ids for user in ALL}
+    for first, second in ((1, 2), (2, 1), (3, 2)):
+        ids = {int(id) for id in [*computers[first], *computers[second]]}
+        chosen = {"or": [test for id in [*ids, 99] for test in one("id", "in_", [id])]}
+        users = {"or": [test for id in (first, second) for test in one("id", "in_", [id])]}
+        pairs = [
+            ("filter[age][ne]", "-1"),
+            ("filter", json.dumps([users])),
+            ("include", "computers"),
+            ("includeFilter[computers]", json.dumps([chosen])),
+        ]
+        answer = await reader.get(target("/users", pairs))
+        assert sorted(answer.ids) == sorted([str(first), str(second)])
+        assert {int(included["id"]) for included in answer.document.get("included", [])} == ids
