@@ -245,9 +245,10 @@ class _Named:
 
     def link(self, row: Row) -> RowLink:
         label = None if self._label is None else row[self._label]
-        summary = [short_text(show(row[position])) for position, show in self._summary] if self._summary else ()
-        shown = " · ".join(filter(None, summary)) if summary else ""
-        return RowLink(self._url(row[0]), label_text(label, row[0]), shown)
+        return RowLink(self._url(row[0]), label_text(label, row[0]), self._summary_of(row) if self._summary else "")
+
+    def _summary_of(self, row: Row) -> str:
+        return " · ".join(filter(None, [short_text(show(row[position])) for position, show in self._summary]))
 
     def of_id(self, row_id: Any) -> RowLink:
         return RowLink(self._url(row_id), str(row_id))

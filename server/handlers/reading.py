@@ -18,12 +18,14 @@ import msgspec
 from tornado.iostream import StreamClosedError
 
 from querybuild.errors import SHOWN_CHARACTERS, ApiError, resource_not_found
+from querybuild.planning.context import refused_action
+from querybuild.planning.reads.labels import label_of
 from querybuild.planning.rows import Row
 from querybuild.query import Page
 from serializers.encode import Document, DocumentEncoder
 from serializers.errors import AnswerTooLarge
 from serializers.groups import encode_groups
-from serializers.links import cursor_links, page_count, page_links, with_query
+from serializers.links import cursor_links, page_count, page_links, quote_segment, with_query
 from serializers.objects import Meta
 from serializers.steps import ALONE, SHARED, Pace, Steps, release_rows
 from serializers.tags import entity_tag, tag_of_pieces
@@ -36,7 +38,7 @@ from server.execution.versions import is_whole, read_linkage_version, shown_vers
 from server.execution.writes.reply import Reply
 from server.handlers.base import Handler
 from server.handlers.conditional import ends_with_tag
-from server.handlers.pages.answering import asked_of, finish_page, read_owner
+from server.handlers.pages.answering import asked_of, finish_page
 from server.handlers.pages.reads import list_page, resource_page
 from server.handlers.pipeline import run_stages
 from server.handlers.received_body import exchange_of
@@ -46,11 +48,12 @@ from server.http.preferences import COST, PREFER, PREFERENCE_APPLIED, wants_cost
 from server.limits.running import ClientGone
 from server.observing.logs import one_line
 from server.postgres.connection import PostgresConnection
+from server.postgres.database import Door
 from server.postgres.driver_errors import OF_ROWS
 from server.postgres.sharing.stream_slots import StreamReader
 from server.postgres.sharing.stream_turn import StreamTurn
 from server.preparing.reads import PreparedRead, ReadShape
-from server.routes import QUERY, WRITES, route_not_found
+from server.routes import ON_ONE, QUERY, WRITES, route_not_found
 
 log = logging.getLogger("server")
 
@@ -168,11 +171,34 @@ class ReadingHandler(Handler):
         prepared, shape = reading.prepared, reading.shape
         _, links, meta = self._described(prepared, result, reading.links(), None, parent)
         resource = shape.resource if shape.relationship is None else self.catalog.target(shape.relationship)
-        asked, view = asked_of(self, resource, await read_owner(self)), prepared.ready.encoders.view
+        asked, view = asked_of(self, resource, await self._owner_label()), prepared.ready.encoders.view
         if prepared.plan.is_collection:
             finish_page(self, list_page(asked, view, prepared, result, links, meta or Meta()))
         else:
             finish_page(self, resource_page(asked, view, result.rows))
+
+    async def _owner_label(self) -> str:
+        """Return the label of the resource in the path of related resources and linkage. Empty on other routes, without
+        a label, and if the principal may not read that resource itself."""
+        if self.route is None or self.route.relationship is None:
+            return ""
+        owner = self.resource
+        may_read = "detail" in owner.methods and refused_action(owner, "read", self.context) is None
+        if not may_read or label_of(owner) is None:
+            return ""
+        shape = ReadShape("resource", owner, accepts=ON_ONE, form="page")
+        prepared, result = await self.read_besides(shape, f"fields[{quote_segment(owner.type)}]=")
+        return prepared.ready.encoders.view.heading(result.rows[0][0]) if result.rows[0] else ""
+
+    async def read_besides(
+        self, shape: ReadShape, query: str, *, door: Door = "read"
+    ) -> tuple[PreparedRead, ReadResult]:
+        """Read for a page, as the principal, what the request itself does not ask for. query: of the read."""
+        prepared = self.engine.reads.prepare(shape, query, self.context)
+        path_id = None if shape.kind == "collection" else self.path_id(shape.resource)
+        sent = arguments_of(prepared, self.context, path_id)
+        database = self.database.acting_for(self.context.principal, door)
+        return prepared, await self.cancel_scope.run(execute_read(database, prepared, sent, self.engine))
 
     def _tell_of_answer(self) -> None:
         """Set the headers that say how the document is represented, and for whom it may be kept."""

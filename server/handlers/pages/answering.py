@@ -10,21 +10,15 @@ import msgspec
 
 from querybuild.declarations.resource import Resource
 from querybuild.errors import Unauthenticated
-from querybuild.planning.context import refused_action
-from querybuild.planning.reads.labels import label_of
 from serializers.json_api import MEDIA_TYPE
-from serializers.links import quote_segment
 from serializers.pages.rendering import CONTENT_SECURITY_POLICY, render
 from server.error_answers import ErrorAnswer
 from server.errors import ERRORS, NotAcceptable, SignInFailed, SignInRefused
-from server.execution.arguments import arguments_of
-from server.execution.execute import execute_read
 from server.handlers import telling
 from server.handlers.pages.frames import make_frame
 from server.handlers.pages.reads import Asked
 from server.http.negotiation import BROWSED, HTML, preferred_type
-from server.preparing.reads import ReadShape
-from server.routes import ON_ONE, PAGES, below_prefix
+from server.routes import PAGES, below_prefix
 
 if TYPE_CHECKING:
     from server.handlers.base import Handler
@@ -36,25 +30,9 @@ NO_PAGES = "/-/"
 """Below this path programs ask, but for the pages themselves."""
 
 
-async def read_owner(handler: Handler) -> str:
-    """Return the label of the resource in the path of related resources and linkage. Empty on other routes, without a
-    label, and if the principal may not read that resource itself."""
-    route, engine, context = handler.route, handler.engine, handler.context
-    if route is None or route.relationship is None:
-        return ""
-    owner = handler.resource
-    if "detail" not in owner.methods or label_of(owner) is None or refused_action(owner, "read", context) is not None:
-        return ""
-    shape = ReadShape("resource", owner, accepts=ON_ONE, form="page")
-    prepared = engine.reads.prepare(shape, f"fields[{quote_segment(owner.type)}]=", context)
-    sent = arguments_of(prepared, context, handler.path_id(owner))
-    result = await handler.cancel_scope.run(execute_read(handler.database, prepared, sent, engine))
-    return prepared.ready.encoders.view.heading(result.rows[0][0]) if result.rows[0] else ""
-
-
 def asked_of(handler: Handler, resource: Resource | None, owner: str = "") -> Asked:
     """Return what a page knows of the request of a handler. resource: of its rows, None if it shows a value. owner: as
-    `read_owner` returns it."""
+    in `Asked`."""
     route, engine = handler.route, handler.engine
     assert route is not None
     timing = telling.timing(handler.stages) if telling.sends_timing(engine, handler.request) else ""

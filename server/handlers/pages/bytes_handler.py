@@ -10,8 +10,6 @@ from querybuild.planning.context import check_action
 from serializers.links import quote_segment
 from serializers.pages.values import image_type
 from serializers.resource_objects import value_positions
-from server.execution.arguments import arguments_of
-from server.execution.execute import execute_read
 from server.handlers.reading import ReadingHandler
 from server.preparing.reads import ReadShape
 from server.routes import ON_ONE
@@ -34,10 +32,7 @@ class BytesHandler(ReadingHandler):
             raise self._nothing(name)
         shape = ReadShape("resource", self.resource, accepts=ON_ONE)
         query = f"fields[{quote_segment(self.resource.type)}]={quote_segment(name)}"
-        prepared = self.engine.reads.prepare(shape, query, self.context)
-        sent = arguments_of(prepared, self.context, self.path_id(self.resource))
-        database = self.database.acting_for(self.context.principal, "read")
-        result = await self.cancel_scope.run(execute_read(database, prepared, sent, self.engine))
+        prepared, result = await self.read_besides(shape, query)
         rows = result.rows[0]
         value = rows[0][value_positions(prepared.plan.node)[attribute]] if rows else None
         if value is None:

@@ -19,8 +19,7 @@ from serializers.pages.values import label_text
 from serializers.pages.view import title_of
 from serializers.resource_objects import value_positions
 from server.error_answers import answer
-from server.execution.arguments import arguments_of
-from server.execution.execute import ReadResult, execute_read
+from server.execution.execute import ReadResult
 from server.execution.writes.reply import Reply
 from server.handlers.pages.frames import make_frame
 from server.handlers.pages.sent_forms import check_own_page, read_fields
@@ -99,16 +98,10 @@ class FormHandler(WritingHandler):
         """Read the resource of the path. Raises ResourceNotFound."""
         assert self.route is not None
         shape = ReadShape("resource", self.resource, accepts=ON_ONE, form="page")
-        prepared = self.engine.reads.prepare(shape, "", self.context)
-        sent = arguments_of(prepared, self.context, self.path_id(self.resource))
-        result = await self.cancel_scope.run(execute_read(self.reading_database(), prepared, sent, self.engine))
+        prepared, result = await self.read_besides(shape, "", door="write")
         if not result.rows[0]:
             raise resource_not_found(self.resource.type, self.route.id)
         return prepared, result, result.rows[0][0]
-
-    def reading_database(self) -> Any:
-        """Return the connections for reads of the principal."""
-        return self.database.acting_for(self.context.principal, "write")
 
     async def matches(self, target: Resource, words: str) -> list[SearchMatch]:
         """Return resources whose label begins with the words, then others that have them in it."""
@@ -124,10 +117,7 @@ class FormHandler(WritingHandler):
                     f"&page[size]={MATCHES}&page[total]=none&fields[{quote(target.type)}]={quote(label.name)}"
                 )
                 shape = ReadShape("collection", target, accepts=ON_LINKAGE)
-                prepared = self.engine.reads.prepare(shape, query, self.context)
-                sent = arguments_of(prepared, self.context, None)
-                work = execute_read(self.reading_database(), prepared, sent, self.engine)
-                result = await self.cancel_scope.run(work)
+                prepared, result = await self.read_besides(shape, query, door="write")
                 position = value_positions(prepared.plan.node)[label]
                 for row in result.rows[0]:
                     matches.setdefault(str(row[0]), SearchMatch(str(row[0]), label_text(row[position], row[0])))
