@@ -24,9 +24,14 @@ def say(*words):
     os.write(1, (" ".join(map(str, words)) + "\\n").encode())
 
 def answer(sockets, index):
+    # A signal that comes just before accept() is only handled after it, so accept() must not wait for ever.
+    sockets[0].settimeout(0.05)
     say("worker", index, os.getpid())
     while True:
-        connection, _ = sockets[0].accept()
+        try:
+            connection, _ = sockets[0].accept()
+        except TimeoutError:
+            continue
         connection.sendall(b"%d" % os.getpid())
         connection.close()
 
