@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from pypika.terms import Term
 
 from querybuild.declarations import json_texts, values
+from querybuild.declarations.database_types.selected import to_json
 from querybuild.declarations.terms import Template, escaped_braces, unnested
 from querybuild.declarations.types import ColumnType, JsonForm, SqlForm
 from querybuild.declarations.values import JsonSchema, ValueFault, nullable
@@ -51,6 +52,7 @@ def array(element: ColumnType, *, dimensions: int | None = None) -> ColumnType:
             bound=sql.bound_array
             or (None if sql.bound is None else _text_array_as(element.sql_type or element.name.upper())),
             as_text=sql.as_text,
+            as_json=to_json if sql.as_json is to_json else None,
         ),
         comparison=replace(comparison, is_ordered=False, has_equality=is_equal),
         is_read_only=element.is_read_only,

@@ -13,9 +13,26 @@ from typing import Any
 
 import msgspec
 from pypika import functions
-from pypika.terms import Function, Term
+from pypika.terms import Term
 
 from querybuild.declarations import values
+from querybuild.declarations.database_types.selected import (
+    DAYS,
+    MOMENTS,
+    are_between,
+    between,
+    bytes_json,
+    cast_first,
+    clock_json,
+    float_json,
+    interval_bytes,
+    moment_json,
+    numeric_json,
+    single,
+    singles,
+    to_json,
+    utc_between,
+)
 from querybuild.declarations.id_types import (
     BYTEA_IDS,
     CHAR_IDS,
@@ -30,7 +47,7 @@ from querybuild.declarations.id_types import (
     enum_ids,
     integer_ids,
 )
-from querybuild.declarations.terms import Template, as_text, as_texts, cast_from_text
+from querybuild.declarations.terms import as_text, as_texts, cast_from_text
 from querybuild.declarations.values import JsonSchema, ReadAll, ValueFault
 
 
@@ -64,6 +81,8 @@ class SqlForm(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     sorted_as: the term that sorts compare, if PostgreSQL sorts some values in another order.
     bound: the term of the parameter, if it needs a cast. bound_array: that of an array, if it is not a cast.
     as_text: whether the column must be cast for text operators and for comparison with columns of other types.
+    as_json: the term of a selected value as JSON, if PostgreSQL can write it with the same bytes as the encoder. Of
+        null it is null.
     """
 
     select: Callable[[Term], Term] | None = None
@@ -74,6 +93,7 @@ class SqlForm(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     bound: Callable[[Term], Term] | None = None
     bound_array: Callable[[Term], Term] | None = None
     as_text: bool = False
+    as_json: Callable[[Term], Term] | None = None
 
 
 class Comparison(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -144,56 +164,6 @@ class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         return self.name
 
 
-_DAYS = ("0001-01-01", "9999-12-31")
-_MOMENTS = ("0001-01-01 23:59:59.999999+00", "9999-12-31 00:00+00")
-"""The last moment before `values.FIRST_DATE`, and the first after `values.LAST_DATE`, which are not shown. The offset
-has no effect on a timestamp without time zone, which contains UTC."""
-
-
-def _between(before: str, after: str) -> Callable[[Term], Term]:
-    """Return the value if it is between the two, otherwise null. Python has no year before 1 or after 9999, and no
-    infinite dates. The term is evaluated once, because it may be a subquery. LEAST and GREATEST ignore null.
-
-    `NULLIF(NULLIF(GREATEST(LEAST("t0"."day",'9999-12-31'),'0001-01-01'),'0001-01-01'),'9999-12-31')`
-    """
-    text = f"NULLIF(NULLIF(GREATEST(LEAST({{}},'{after}'),'{before}'),'{before}'),'{after}')"
-    return lambda column: Template(text, column)
-
-
-def _are_between(before: str, after: str) -> Callable[[Term], Term]:
-    """Return whether no element of an array is out of range. This costs a tenth of unnesting it. For null, an empty
-    array and null elements the check is not false.
-
-    `('0001-01-01'<ALL("t0"."days") AND '9999-12-31'>ALL("t0"."days")) IS NOT FALSE`
-    """
-    text = f"('{before}'<ALL({{0}}) AND '{after}'>ALL({{0}})) IS NOT FALSE"
-    return lambda array: Template(text, array)
-
-
-def _utc_between(column: Term) -> Term:
-    return Function("timezone", "UTC", _between(*_MOMENTS)(column))
-
-
-def _cast_first(sql_name: str, select: Callable[[Term], Term]) -> Callable[[Term], Term]:
-    """Return the function for a column that is cast first. A cast to its own type does nothing. If a migration gives
-    the column another type while the server runs, the value is still one of this type: the time zone of the session is
-    UTC."""
-    return lambda column: select(functions.Cast(column, sql_name))
-
-
-def _single(column: Term) -> Term:
-    """Cast through text, because float4 0.1 cast to float8 is 0.10000000149011612."""
-    return functions.Cast(as_text(column), "FLOAT8")
-
-
-def _singles(column: Term) -> Term:
-    return functions.Cast(as_texts(column), "FLOAT8[]")
-
-
-def _interval_bytes(column: Term) -> Term:
-    return Function("interval_send", column)
-
-
 def _as_interval(parameter: Term) -> Term:
     return functions.Cast(functions.Cast(parameter, "TEXT"), "INTERVAL")
 
@@ -228,6 +198,7 @@ def _integer(name: str, bits: int) -> ColumnType:
             schema=schema if bits == 16 else schema | {"format": f"int{bits}"},
         ),
         comparison=Comparison(is_ordered=True),
+        sql=SqlForm(as_json=to_json),
         id_type=integer_ids(reader),
     )
 
@@ -242,6 +213,7 @@ def _float(name: str, sql_name: str, largest: float) -> ColumnType:
             from_json=reader, from_text=reader.text, schema={"type": "number", "minimum": -largest, "maximum": largest}
         ),
         comparison=Comparison(is_ordered=True),
+        sql=SqlForm(as_json=float_json),
     )
 
 
@@ -259,7 +231,12 @@ def _string(name: str, sql_names: tuple[str, ...], id_type: IdType, *, cast: boo
         ),
         comparison=Comparison(is_ordered=True),
         is_text=True,
-        sql=SqlForm(as_text=cast, select=as_text if cast else None, select_array=as_texts if cast else None),
+        sql=SqlForm(
+            as_text=cast,
+            select=as_text if cast else None,
+            select_array=as_texts if cast else None,
+            as_json=to_json,
+        ),
         id_type=id_type,
     )
 
@@ -295,6 +272,7 @@ def _json(name: str) -> ColumnType:
         sql_names=(name,),
         json=JsonForm(from_json=values.json_of, from_text=values.json_of_text, shown=raw_json),
         comparison=Comparison(has_equality=False, has_order=False),
+        sql=SqlForm(as_json=as_text),
     )
 
 
@@ -318,7 +296,7 @@ def _numeric(
             written_schema={"type": ["string", "number"], "pattern": pattern},
         ),
         comparison=Comparison(is_ordered=True),
-        sql=SqlForm(select=as_text, select_array=as_texts),
+        sql=SqlForm(select=as_text, select_array=as_texts, as_json=to_json if shown is None else numeric_json),
         id_type=id_type,
     )
 
@@ -332,6 +310,7 @@ BOOL = ColumnType(
     family="bool",
     sql_names=("bool",),
     json=JsonForm(from_json=values.bool_of, from_text=values.bool_of_text, schema={"type": "boolean"}),
+    sql=SqlForm(as_json=to_json),
 )
 SMALLINT = _integer("smallint", 16)
 INT = _integer("int", 32)
@@ -352,16 +331,18 @@ NUMERIC_NUMBER = _numeric(
 FLOAT = _float("float", "float8", 1.7976931348623157e308)
 REAL = msgspec.structs.replace(
     _float("real", "float4", 3.4028235e38),  # the largest, as PostgreSQL shows it
-    sql=SqlForm(select=_single, select_array=_singles),
+    sql=SqlForm(select=single, select_array=singles, as_json=float_json),
 )
 TEXT = _string("text", ("text", "varchar", "citext", "name"), TEXT_IDS, cast=False)
 CHAR = _string("char", ("bpchar",), CHAR_IDS, cast=True)
-UUID = _from_string("uuid", "uuid", values.uuid_of, schema={"format": "uuid"}, id_type=UUID_IDS)
+UUID = _from_string(
+    *("uuid", "uuid", values.uuid_of), sql=SqlForm(as_json=to_json), schema={"format": "uuid"}, id_type=UUID_IDS
+)
 DATE = _from_string(
     "date",
     "date",
     values.date_of,
-    sql=SqlForm(select=_between(*_DAYS), is_plain=_are_between(*_DAYS)),
+    sql=SqlForm(select=between(*DAYS), is_plain=are_between(*DAYS), as_json=to_json),
     schema={"format": "date"},
     id_type=DATE_IDS,
 )
@@ -369,7 +350,7 @@ TIME = _from_string(
     "time",
     "time",
     values.time_of,
-    sql=SqlForm(select=as_text, select_array=as_texts),
+    sql=SqlForm(select=as_text, select_array=as_texts, as_json=clock_json),
     shown=values.time_shown,
     schema={"pattern": r"^(([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?|24:00:00(\.0{1,6})?)$"},
 )
@@ -378,7 +359,7 @@ TIMESTAMP = _from_string(
     "timestamp",
     "date",
     values.timestamp_of,
-    sql=SqlForm(select=_cast_first("timestamp", _utc_between)),
+    sql=SqlForm(select=cast_first("timestamp", utc_between), as_json=moment_json),
     schema={"format": "date-time"},
     id_type=TIMESTAMP_IDS,
 )
@@ -386,7 +367,11 @@ TIMESTAMPTZ = _from_string(
     "timestamptz",
     "date",
     values.timestamptz_of,
-    sql=SqlForm(select=_cast_first("timestamptz", _between(*_MOMENTS)), is_plain=_are_between(*_MOMENTS)),
+    sql=SqlForm(
+        select=cast_first("timestamptz", between(*MOMENTS)),
+        is_plain=are_between(*MOMENTS),
+        as_json=moment_json,
+    ),
     schema={"format": "date-time"},
     id_type=TIMESTAMPTZ_IDS,
 )
@@ -394,7 +379,7 @@ INTERVAL = _from_string(
     "interval",
     "interval",
     values.interval_of,
-    sql=SqlForm(select=_interval_bytes, bound=_as_interval),
+    sql=SqlForm(select=interval_bytes, bound=_as_interval),
     shown=_interval_shown,
     schema={"pattern": f"^{values.INTERVAL}$"},
 )
@@ -402,6 +387,7 @@ BYTEA = _from_string(
     "bytea",
     "bytea",
     values.bytes_of,
+    sql=SqlForm(as_json=bytes_json),
     schema={
         "contentEncoding": "base64",
         "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
@@ -424,7 +410,7 @@ OPAQUE = ColumnType(
     json=JsonForm(from_json=values.str_of, from_text=values.str_of, schema={"type": "string"}),
     is_read_only=True,
     comparison=Comparison(has_order=False),
-    sql=SqlForm(select=as_text, compared=as_text),
+    sql=SqlForm(select=as_text, compared=as_text, as_json=to_json),
 )
 """Any other database type. It is shown and compared as PostgreSQL's text, and cannot be sorted."""
 
@@ -439,7 +425,7 @@ def opaque(sql_type: str) -> ColumnType:
         sql_type=sql_type,
         comparison=Comparison(),
         # Another column may have another type, so their texts are compared.
-        sql=SqlForm(select=as_text, as_text=True, bound=cast_from_text(sql_type)),
+        sql=SqlForm(select=as_text, as_text=True, bound=cast_from_text(sql_type), as_json=to_json),
         is_checked_by_database=True,
     )
 
@@ -463,7 +449,7 @@ def enum(*choices: str) -> ColumnType:
         json=JsonForm(from_json=read, from_text=read, schema=schema),
         comparison=Comparison(is_ordered=True),
         is_text=True,
-        sql=SqlForm(as_text=True),
+        sql=SqlForm(as_text=True, as_json=to_json),
         choices=choices,
         id_type=enum_ids(read, schema),
     )

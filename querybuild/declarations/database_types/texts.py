@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from pypika.terms import Function, Term
 
 from querybuild.declarations import values
+from querybuild.declarations.database_types.selected import to_json
 from querybuild.declarations.id_types import CITEXT_IDS
 from querybuild.declarations.terms import as_text, as_texts, cast_from_text
 from querybuild.declarations.types import (
@@ -67,7 +68,10 @@ def _text_type(
         ),
         is_checked_by_database=True,
         sql=SqlForm(
-            select=select, select_array=as_texts if select is as_text else None, bound=cast_from_text(prefix + name)
+            select=select,
+            select_array=as_texts if select is as_text else None,
+            bound=cast_from_text(prefix + name),
+            as_json=to_json,
         ),
         sql_type=prefix + name,
     )
