@@ -203,7 +203,7 @@ def _chosen_meta(is_partial: bool, is_counted: bool, count: int, has_more: bool,
 
 def _linkage(branch: Branch, counts: Sequence[int], ids: Sequence[bytes]) -> Linkage:
     """ids: the related ids of all parents, in their order. counts: how many of them each parent has."""
-    head = _identifier_head(branch.node.resource)
+    head = identifier_head(branch.node.resource)
     opening, between, closing, empty = b"[" + head, b'"},' + head, b'"}]', b"[]"
     if not branch.relationship.is_to_many:
         opening, closing, empty = head, b'"}', b"null"
@@ -234,7 +234,7 @@ def merge(arranged: list[Level], step_rows: int) -> Steps[list[Merged]]:
 @lru_cache(RESOURCES)
 def identifier_encoder(resource: Resource) -> Callable[[Any], bytes]:
     """Return a function that writes a resource identifier object: `{"type":"user","id":"7"}`."""
-    head = _identifier_head(resource)
+    head = identifier_head(resource)
     if resource.id_type.is_number:
         # This takes a quarter of the time of a Python function.
         return (head.replace(b"%", b"%%") + b'%d"}').__mod__
@@ -243,7 +243,8 @@ def identifier_encoder(resource: Resource) -> Callable[[Any], bytes]:
 
 
 @lru_cache(RESOURCES)
-def _identifier_head(resource: Resource) -> bytes:
+def identifier_head(resource: Resource) -> bytes:
+    """Return what comes before the id in a resource identifier object."""
     return f'{{"type":{json.dumps(resource.type)},"id":"'.encode()
 
 

@@ -16,7 +16,7 @@ from querybuild.planning.rows import Row
 from serializers.compound import Level, has_repeated_types, levels, merge, single_level
 from serializers.errors import answer_too_large
 from serializers.objects import Meta
-from serializers.representation import Encoder
+from serializers.representation import DocumentForm, Encoder
 from serializers.steps import (
     ALL,
     ALONE,
@@ -91,6 +91,10 @@ class DocumentEncoder:
             steps = self._resources(rows, 0, _ByteBudget(sys.maxsize), ONE_STEP)
             document = b"".join(self._parts(*run_steps(steps), links, meta))
         return document
+
+    def form(self, links: dict[str, str], meta: Meta | None = None) -> DocumentForm | None:
+        """Return the form of the document of one resource, or None if only Python can fill it."""
+        return self._encoder.form(links, meta)
 
     def _in_steps(
         self,

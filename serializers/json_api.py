@@ -6,6 +6,7 @@ It must not know: SQL, HTTP.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -13,9 +14,9 @@ import msgspec
 from querybuild.declarations.resource import Resource
 from querybuild.planning.plan import Node, ReadPlan
 from querybuild.planning.rows import Row, key_position, nodes
-from serializers.compound import Level, identifier_encoder, is_shown_apart
+from serializers.compound import Level, has_text_ids, identifier_encoder, identifier_head, is_shown_apart
 from serializers.objects import JSONAPI, Meta
-from serializers.representation import Representation, Style
+from serializers.representation import DocumentForm, Representation, Style, as_form, with_gaps
 from serializers.resource_objects import ResourceEncoder
 
 MEDIA_TYPE = "application/vnd.api+json"
@@ -24,8 +25,9 @@ HEAD = b'{"jsonapi":' + bytes(JSONAPI) + b',"data":'
 
 _ENCODER = msgspec.json.Encoder()
 
-_Key = tuple[int, Callable[[Any], bytes], str]
-"""The position of the key of a relationship in a row, the function that writes its identifier, and its name."""
+_Key = tuple[int, Callable[[Any], bytes], Resource, str]
+"""The position of the key of a relationship in a row, the function that writes its identifier, the related resource,
+and the name of the relationship."""
 
 
 def encode_identifier_document(resource: Resource, row_id: Any) -> bytes:
@@ -79,9 +81,32 @@ class JsonApiEncoder:
         """Return the document of one resource whose linkage is in its row."""
         if self._keys is None:
             return None
-        linkage = [b"null" if row[index] is None else identifier(row[index]) for index, identifier, _ in self._keys]
-        encoder = self._encoder(self._node, tuple([name for _, _, name in self._keys]))
+        linkage = [b"null" if row[index] is None else identifier(row[index]) for index, identifier, *_ in self._keys]
+        encoder = self._encoder(self._node, tuple([name for *_, name in self._keys]))
         return self.head + encoder.encode_one(row, linkage) + self.tail(links, meta)
+
+    def form(self, links: dict[str, str], meta: Meta | None) -> DocumentForm | None:
+        """Return the form of the document that `one` writes, or None if only Python can fill it. links: they may have
+        `ID_OF_FORM`."""
+        form = self._form
+        if form is None:
+            return None
+        return DocumentForm(form.text + with_gaps(self.tail(links, meta).decode()), form.heads)
+
+    @cached_property
+    def _form(self) -> DocumentForm | None:
+        """The form without its end."""
+        keys, node = self._keys, self._node
+        if keys is None or any(has_text_ids(target) for _, _, target, _ in keys):
+            return None
+        encoder = self._encoder(node, tuple([name for *_, name in keys]))
+        resource = encoder.form([index for index, *_ in keys])
+        if resource is None:
+            return None
+        heads = {index: identifier_head(target).decode() for index, _, target, _ in keys}
+        key_positions = range(node.width - len(node.keys), node.width)
+        text = as_form(self.head.decode()) + resource
+        return DocumentForm(text, tuple([heads.get(index, "") for index in key_positions]))
 
     def _encoder(self, node: Node, linked: tuple[str, ...], *, has_distance: bool = False) -> ResourceEncoder:
         encoder = self._encoders.get((node.resource, linked, has_distance))
@@ -113,6 +138,11 @@ def _keys_of_one(plan: ReadPlan) -> Sequence[_Key] | None:
     if any(branch.is_included or not branch.relationship.is_own_key for branch in node.branches):
         return None
     return [
-        (key_position(node, branch), identifier_encoder(branch.node.resource), branch.relationship.name)
+        (
+            key_position(node, branch),
+            identifier_encoder(branch.node.resource),
+            branch.node.resource,
+            branch.relationship.name,
+        )
         for branch in node.branches
     ]

@@ -4,6 +4,9 @@ An encoder sees resources with their rows, a few at a time. `encode.py` and `str
 the encoder returns:
 
     head, resources, ..., between, included resources, ..., tail
+
+The document of one resource may also be a form: a text with gaps, which PostgreSQL fills with its function `format`.
+A gap has the number of the column that fills it. Apart from gaps, a per cent sign is written twice.
 """
 
 from __future__ import annotations
@@ -17,6 +20,44 @@ from querybuild.planning.plan import ReadPlan
 from querybuild.planning.rows import Row
 from serializers.compound import Level
 from serializers.objects import Meta
+
+ID_OF_FORM = "\ue000"
+"""Stands for the id in the URLs of a form. They have no other characters than those of ASCII."""
+
+
+class DocumentForm(msgspec.Struct, frozen=True):
+    """The form of the document of one resource. heads: for each key of its row, in their order, what comes before the
+    id in the identifier of the related resource; empty if the document does not show it."""
+
+    text: str
+    heads: tuple[str, ...] = ()
+
+
+def gap(position: int) -> str:
+    """Return the gap for a column. position: in the row, from 0 for the id.
+
+    >>> gap(0)
+    '%1$s'
+    """
+    return f"%{position + 1}$s"
+
+
+def as_form(text: str) -> str:
+    """Return a text without gaps as a part of a form.
+
+    >>> as_form("/50%25/")
+    '/50%%25/'
+    """
+    return text.replace("%", "%%")
+
+
+def with_gaps(text: str) -> str:
+    """Return a text with the id of its URLs as a part of a form.
+
+    >>> with_gaps(f"/50%25/{ID_OF_FORM}")
+    '/50%%25/%1$s'
+    """
+    return as_form(text).replace(ID_OF_FORM, gap(0))
 
 
 class Encoder(Protocol):
@@ -46,6 +87,9 @@ class Encoder(Protocol):
 
     def one(self, row: Row, links: dict[str, str], meta: Meta | None) -> bytes | None:
         """Return the whole document of one resource, if its row is all that the document shows. Otherwise None."""
+
+    def form(self, links: dict[str, str], meta: Meta | None) -> DocumentForm | None:
+        """Return the form of the document that `one` writes, or None if only Python can fill it."""
 
 
 class Style(msgspec.Struct, frozen=True):

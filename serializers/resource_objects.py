@@ -23,6 +23,7 @@ from querybuild.planning.plan import Node
 from querybuild.planning.rows import Row, with_computed
 from serializers.compound import ChosenLinkage, Linkage, has_text_ids, id_encoder, ids_encoder
 from serializers.links import quote_segment, related_path, relationship_path, resource_path
+from serializers.representation import as_form, gap
 
 UNNAMEABLE = frozenset({"", ".", ".."})
 """Ids that no path can name: clients and proxies remove such segments."""
@@ -52,6 +53,7 @@ class ResourceEncoder:
         chosen: frozenset[str] = frozenset(),
     ) -> None:
         resource, attributes, relationships = node.resource, node.attributes, node.relationships
+        self._node = node
         self._values = _values_of(node)
         self._own = itemgetter(slice(1, 1 + len(attributes)))
         self._struct = _struct_of(attributes)
@@ -67,7 +69,7 @@ class ResourceEncoder:
         self._version = itemgetter(node.position_of_version) if has_version else None
         # It is the first text of a sort key.
         self._distance = itemgetter(node.width) if has_distance else None
-        pieces = _pieces(text, linkage_indexes)
+        self._pieces = pieces = _pieces(text, linkage_indexes)
         self._constants: list[Iterable[bytes]] = [
             repeat(piece if isinstance(piece, bytes) else b"") for piece in pieces
         ]
@@ -113,6 +115,27 @@ class ResourceEncoder:
         known = row_id, _ENCODER.encode(self._struct(*own)), url_id, version, distance
         text: bytes = self._text % self._gaps((*known, *linkage))
         return text
+
+    def form(self, linkage: Sequence[int]) -> str | None:
+        """Return the object of one row with gaps, or None if only Python can fill them. linkage: for each relationship
+        in `linked`, the position of its key in a row."""
+        node = self._node
+        if self._has_quoted_ids or self._chosen or self._distance is not None or node.computed:
+            return None
+        positions = value_positions(node)
+        names = [_ENCODER.encode(attribute.name).decode() for attribute in node.attributes]
+        values = [gap(positions[attribute]) for attribute in node.attributes]
+        own = [f"{as_form(name)}:{value}" for name, value in zip(names, values, strict=True)]
+        known = {_ID: gap(0), _OWN: f"{{{','.join(own)}}}", _VERSION: gap(node.position_of_version)}
+        parts = []
+        for piece in self._pieces:
+            if isinstance(piece, tuple):
+                parts.append(gap(0).join([as_form(part.decode()) for part in piece]))
+            elif isinstance(piece, int):
+                parts.append(gap(linkage[piece]))
+            else:
+                parts.append(as_form(piece.decode()) if isinstance(piece, bytes) else known[piece])
+        return "".join(parts)
 
     def encode(self, rows: Sequence[Row], linkage: Sequence[Linkage], ids: list[bytes] | None = None) -> list[bytes]:
         """Return the object of each row. linkage: for each relationship in `linked`, the `data` of each row. ids: the

@@ -56,6 +56,17 @@ def entity_tag(version: str | None, document: bytes) -> str:
     return _tag(version, xxh3_64_hexdigest(document))
 
 
+def with_hash(tag: str, document: bytes) -> str:
+    """Return the tag of a document. tag: all of it, or only its version in its place.
+
+    >>> with_hash('"7."', b"{}"), with_hash('""', b"{}"), with_hash('"7.1349cde127705c16"', b"{}")
+    ('"7.1349cde127705c16"', '"1349cde127705c16"', '"7.1349cde127705c16"')
+    """
+    if tag == '""':
+        return entity_tag(None, document)
+    return entity_tag(tag[1:-2], document) if tag.endswith('."') else tag
+
+
 def tag_of_pieces(version: str | None, pieces: Sequence[bytes]) -> Steps[str]:
     """Return the tag of a document in pieces. A step takes the time of one piece."""
     digest = xxh3_64()

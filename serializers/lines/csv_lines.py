@@ -18,7 +18,7 @@ from querybuild.planning.rows import Row, key_position
 from serializers.compound import Level, has_text_ids
 from serializers.lines.texts import NEVER_FORMULAS, as_texts, encode_lines, without_formulas, without_infinities
 from serializers.objects import Meta
-from serializers.representation import Representation, Style
+from serializers.representation import DocumentForm, Representation, Style
 from serializers.resource_objects import value_positions
 
 MEDIA_TYPE = "text/csv"
@@ -64,6 +64,10 @@ class CsvEncoder:
         return b""
 
     def one(self, row: Row, links: dict[str, str], meta: Meta | None) -> bytes | None:
+        """Return None: lists have lines."""
+        return None
+
+    def form(self, links: dict[str, str], meta: Meta | None) -> DocumentForm | None:
         """Return None: lists have lines."""
         return None
 

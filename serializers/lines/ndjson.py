@@ -12,7 +12,7 @@ from querybuild.planning.rows import Row
 from serializers.compound import Level
 from serializers.groups import encode_group_lines
 from serializers.objects import Meta
-from serializers.representation import Representation, Style
+from serializers.representation import DocumentForm, Representation, Style
 from serializers.resource_objects import ResourceEncoder
 
 MEDIA_TYPE = "application/x-ndjson"
@@ -57,6 +57,10 @@ class NdjsonEncoder:
         return b""
 
     def one(self, row: Row, links: dict[str, str], meta: Meta | None) -> bytes | None:
+        """Return None: lists have lines."""
+        return None
+
+    def form(self, links: dict[str, str], meta: Meta | None) -> DocumentForm | None:
         """Return None: lists have lines."""
         return None
 

@@ -41,6 +41,12 @@ def shown_version(read: PreparedRead, result: ReadResult) -> str | None:
     return own if plan.scope is None else version_of_related(row[0], own)
 
 
+def form_of_tag(read: PreparedRead) -> str:
+    """Return the form of the entity tag of one resource: its gap has the version, and PostgreSQL cannot compute the
+    hash."""
+    return '""' if read.plan.node.version is None else '"%s."'
+
+
 def is_whole(read: PreparedRead, result: ReadResult) -> bool:
     """Return whether the rows of linkage tell its version: they are all links, and their ids are plain texts."""
     key = read.plan.node.resource.id.key

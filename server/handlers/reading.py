@@ -370,9 +370,7 @@ class ReadingHandler(Handler):
         assert self.route is not None
         path = self.self_path()
         if not prepared.plan.is_collection:
-            if self.is_readable():
-                own = path if self.request.method == QUERY else with_query(path, prepared.queries.own)
-                links = {"self": own, **links}
+            links = self.own_links(prepared) | links
             if (cost := self._shown_cost(prepared)) is not None:
                 meta = msgspec.structs.replace(meta or Meta(), cost=cost)
             return result.rows, links, meta
@@ -400,6 +398,13 @@ class ReadingHandler(Handler):
         if prepared.plan.data == "groups" and self.answer_type.form == "document":
             counted.groups, rows = encode_groups(prepared.plan, rows[0]), [()]
         return rows, pages | links, counted
+
+    def own_links(self, prepared: PreparedRead) -> dict[str, str]:
+        """Return the links that the document of one resource has because of its path."""
+        if not self.is_readable():
+            return {}
+        path = self.self_path()
+        return {"self": path if self.request.method == QUERY else with_query(path, prepared.queries.own)}
 
     def _shows_cost(self) -> bool:
         """Return whether the answer has the cost of the read: the client prefers it."""

@@ -18,6 +18,7 @@ from serializers.decode import decode_resource_document, with_id
 from serializers.json_api import encode_identifier_document
 from serializers.links import quote_segment, resource_path
 from serializers.objects import Meta, MetaDocument
+from serializers.representation import ID_OF_FORM, DocumentForm, as_form, with_gaps
 from serializers.tags import entity_tag
 from server.error_answers import ErrorAnswer, error_objects
 from server.errors import (
@@ -35,10 +36,10 @@ from server.errors import (
 )
 from server.execution.execute import ReadResult
 from server.execution.pacing import run_steps
-from server.execution.versions import shown_version
+from server.execution.versions import form_of_tag, shown_version
 from server.execution.writes.answers import Nothing, ReadBack
 from server.execution.writes.keys import KeyClaim, KeyRefused
-from server.execution.writes.reply import Reply
+from server.execution.writes.reply import Reply, ReplyForm
 from server.execution.writes.writer import Around, Writer
 from server.handlers.auditing import (
     CHANGE_OF_METHOD,
@@ -102,6 +103,7 @@ class WritingHandler(ReadingHandler):
     _answer: ReadBack
     _reply: Reply | None = None
     _make_reply: Callable[[Any], Reply]
+    _make_form: Callable[[], ReplyForm | None]
 
     async def answer_write(
         self,
@@ -109,13 +111,15 @@ class WritingHandler(ReadingHandler):
         plan: MakePlan[Parsed, Planned],
         execute: Callable[[Planned], Awaitable[Result]],
         reply: Callable[[Planned, Result], Reply],
+        form: Callable[[Planned], ReplyForm | None] = lambda _: None,
     ) -> None:
         """Answer a write. reply: makes the answer of what `execute` returns: before the commit, if `around` asks for
-        it. If an earlier request with the same key has done the write, its answer is repeated."""
+        it. form: makes the form of the same answer. If an earlier request with the same key has done the write, its
+        answer is repeated."""
         if self._key is None or self.is_tried:
-            await self._run_write(parse, plan, execute, reply)
+            await self._run_write(parse, plan, execute, reply, form)
             return
-        kept = await self._run_keyed(self._key, partial(self._run_write, parse, plan, execute, reply))
+        kept = await self._run_keyed(self._key, partial(self._run_write, parse, plan, execute, reply, form))
         self.telemetry.meter.add(KEYED, "done" if kept is None else "replayed")
         if kept is not None:
             self._is_replayed = True
@@ -149,6 +153,7 @@ class WritingHandler(ReadingHandler):
         plan: MakePlan[Parsed, Planned],
         execute: Callable[[Planned], Awaitable[Result]],
         reply: Callable[[Planned, Result], Reply],
+        form: Callable[[Planned], ReplyForm | None],
     ) -> None:
         if self.around is None:
             await run_stages(
@@ -157,19 +162,27 @@ class WritingHandler(ReadingHandler):
             return
 
         async def write(planned: Planned) -> Result:
-            self._make_reply = partial(reply, planned)
+            self._make_reply, self._make_form = partial(reply, planned), partial(form, planned)
             try:
                 return await execute(planned)
             finally:
-                # It refers to the handler, which refers to it.
-                del self._make_reply
+                # They refer to the handler, which refers to them.
+                del self._make_reply, self._make_form
 
         async def send(planned: Planned, result: Result) -> None:
             await self._send_reply(reply(planned, result) if self._reply is None else self._reply)
 
         await run_stages(self, parse, plan, write, send)
 
-    async def _reply_before_commit(self, result: Any) -> Reply:
+    def reply_form(self) -> ReplyForm | None:
+        """Return the form of the answer, or None if PostgreSQL cannot complete it."""
+        return self._make_form()
+
+    def take_reply(self, reply: Reply) -> None:
+        """Take the answer that PostgreSQL has completed."""
+        self._reply = reply
+
+    async def reply_before_commit(self, result: Any) -> Reply:
         """Return the answer with all of its bytes."""
         reply = self._make_reply(result)
         document = reply.document
@@ -208,7 +221,7 @@ class WritingHandler(ReadingHandler):
         on_commit = None if self.telemetry.audit is None else self.on_commit
         return Writer(
             *(self.database, self.engine, self.context, self.request.headers, self.cancel_scope, on_commit),
-            *(self.around, self._reply_before_commit, self.committed, self.is_tried),
+            *(self.around, self, self.committed, self.is_tried),
         )
 
     def on_commit(self, ids: Sequence[Any]) -> None:
@@ -378,14 +391,24 @@ class WritingHandler(ReadingHandler):
         has_tag = version is not None or not read.plan.is_linkage
         return Reply(200, self.document(read, result, links, meta), has_tag=has_tag, version=version)
 
+    def form_of_written(self, answered: AnsweredWrite) -> ReplyForm | None:
+        """Return the form of the answer with the resource of the path, or None if only Python can fill it."""
+        form = self.encoder_of(answered.read).form(self.own_links(answered.read))
+        return None if form is None else ReplyForm(200, form, etag=form_of_tag(answered.read))
+
     def reply_deleted(self, *_: object) -> Reply:
         """Return the answer that a resource was deleted."""
         return Reply(200, DELETED)
 
+    def form_of_deleted(self, _: PreparedWrite) -> ReplyForm:
+        """Return the form of the same answer, which has no gaps."""
+        return ReplyForm(200, DocumentForm(as_form(DELETED.decode())))
+
     async def answer_create(self, resource: Resource, parse: Parse[Change | TypedWrite | None]) -> None:
         """Create a resource and answer with it."""
         execute = self.execute_write if IF_NONE_MATCH not in self.request.headers.by_name else self._execute_if_none
-        await self.answer_write(parse, partial(self.plan_read_back, resource), execute, self._reply_created)
+        plan = partial(self.plan_read_back, resource)
+        await self.answer_write(parse, plan, execute, self._reply_created, self._form_of_created)
 
     async def _execute_if_none(self, answered: AnsweredWrite) -> tuple[Any, ReadResult | None]:
         """Create a resource if none has its id. Raises PreconditionFailed, PreconditionUnsupported."""
@@ -420,9 +443,16 @@ class WritingHandler(ReadingHandler):
         resource = answered.write.resource
         if result is None:
             return Reply(201, encode_identifier_document(resource, row_id))
-        location = resource_path(self.engine.base_url, resource, quote_segment(str(row_id)))
-        has_path = "detail" in resource.methods
-        links = {"self": location} if has_path else {}
+        location = self._location_of(resource, quote_segment(str(row_id)))
+        links = {"self": location} if location else {}
         document = self.encoder_of(answered.read).document(result.rows, links, None, result.received_bytes)
-        version = shown_version(answered.read, result)
-        return Reply(201, document, location if has_path else "", has_tag=True, version=version)
+        return Reply(201, document, location, has_tag=True, version=shown_version(answered.read, result))
+
+    def _form_of_created(self, answered: AnsweredWrite) -> ReplyForm | None:
+        location = self._location_of(answered.write.resource, ID_OF_FORM)
+        form = self.encoder_of(answered.read).form({"self": location} if location else {})
+        return None if form is None else ReplyForm(201, form, with_gaps(location), form_of_tag(answered.read))
+
+    def _location_of(self, resource: Resource, segment: str) -> str:
+        """Return the URL of a new resource, or nothing if it has none. segment: the id in the URL."""
+        return resource_path(self.engine.base_url, resource, segment) if "detail" in resource.methods else ""

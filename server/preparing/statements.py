@@ -20,6 +20,7 @@ from querybuild.sql.calls import compile_ids, compile_value
 from querybuild.sql.select import ReadStatements, compile_linkage_version, compile_read
 from querybuild.sql.statement import Statement
 from querybuild.sql.stream import StreamStatements, compile_stream
+from querybuild.sql.writes.answered import compile_answered
 from querybuild.sql.writes.bulk import (
     compile_bulk_lock,
     compile_locked_bulk,
@@ -44,6 +45,7 @@ class StatementCaches(msgspec.Struct, frozen=True, eq=False):
     compiled_writes: BoundedCache[WriteStatements]
     compiled_creates: BoundedCache[str]
     compiled_locks: BoundedCache[Statement]
+    compiled_answers: BoundedCache[Statement]
     compiled_calls: BoundedCache[Statement]
 
 
@@ -70,6 +72,18 @@ class Statements:
         """Return the statements of a write. shown: what the row's own statement returns of it."""
         make = lambda: compile_write(plan, shown)  # noqa: E731
         return self.caches.compiled_writes.get_or_make((plan, shown), make, lambda _: ENTRY_BYTES)
+
+    def of_answered(self, plan: WritePlan, shown: Node | None) -> Statement | None:
+        """Return the beginning of the statement of a write that makes its own answer, or None if the write or the
+        answer needs another statement. shown: the columns of the answer, if it shows the row."""
+        make = lambda: self._compile_answered(plan, shown)  # noqa: E731
+        size = lambda made: ENTRY_BYTES + len(made.sql)  # noqa: E731
+        statement = self.caches.compiled_answers.get_or_make((plan, shown), make, size)
+        return statement if statement.sql else None
+
+    def _compile_answered(self, plan: WritePlan, shown: Node | None) -> Statement:
+        is_whole = self.of_write(plan, shown).standalone is not None
+        return (compile_answered(plan, shown) if is_whole else None) or Statement("", ())
 
     def of_call(self, call: Call, key: Key | None) -> Statement:
         """Return the statement that calls a function for the ids of its rows, or for its value."""

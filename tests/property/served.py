@@ -13,7 +13,7 @@ import os
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote, urlencode
 
 import asyncpg
@@ -181,8 +181,10 @@ class Served:
         body = json.dumps(document).encode()
         return self.raw(method, path.encode(), (("Content-Type", MEDIA_TYPE),), body)
 
-    async def start(self, catalog: Catalog) -> None:
-        self._settings = Settings(public_url=PUBLIC_URL, acquire_timeout_seconds=30.0, max_filter_depth=12)
+    async def start(self, catalog: Catalog, idempotency: Literal["on", "off"]) -> None:
+        self._settings = Settings(
+            public_url=PUBLIC_URL, acquire_timeout_seconds=30.0, max_filter_depth=12, idempotency=idempotency
+        )
         self._database = await open_database(self._url, self._settings, 2)
         self._app = make_app(self._settings, catalog, LiveSchema(), self._database)
         await self._use(catalog)
@@ -239,9 +241,16 @@ def ruled(catalog: Catalog, criteria: Criteria) -> Catalog:
 
 
 @contextmanager
-def served(postgres_url: str, catalog: Catalog, ddl: str = "", criteria: Criteria = NO_CRITERIA) -> Iterator[Served]:
+def served(
+    postgres_url: str,
+    catalog: Catalog,
+    ddl: str = "",
+    criteria: Criteria = NO_CRITERIA,
+    *,
+    idempotency: Literal["on", "off"] = "off",
+) -> Iterator[Served]:
     """Serve the catalog with a new database. ddl: further tables besides the built-in ones. criteria: those of its
-    rules."""
+    rules. idempotency: the setting."""
     name = f"waterspout_property_{os.getpid()}_{next(_numbers)}"
     on_server(postgres_url, f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8' {_locale(postgres_url)}")
     url = with_database(postgres_url, name)
@@ -249,7 +258,7 @@ def served(postgres_url: str, catalog: Catalog, ddl: str = "", criteria: Criteri
     server = Served(loop, url)
     try:
         server.run(_make_tables(url, ddl))
-        server.run(server.start(ruled(catalog, criteria)))
+        server.run(server.start(ruled(catalog, criteria), idempotency))
         yield server
     finally:
         server.run(server.stop())
@@ -277,6 +286,7 @@ async def _make_tables(url: str, ddl: str) -> None:
     connection = await asyncpg.connect(url)
     try:
         await migrations.up(connection, migrations.load(migrations.BUILT_IN))
+        await migrations.up(connection, migrations.load(migrations.SERVER), table=migrations.SERVER_TABLE)
         if ddl:
             await connection.execute(ddl)
     finally:

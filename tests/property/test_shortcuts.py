@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
+from itertools import count
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -16,16 +18,21 @@ from hypothesis.strategies import DataObject
 from querybuild.parse import ON_CONFLICT
 from querybuild.planning.writes.conflicts import conflict_keys
 from querybuild.shortcuts import Knows
+from server.execution.writes.reply import Reply
+from server.handlers.writing import WritingHandler
 from server.resources import built_in
 from tests import catalog as corner
 from tests.first_rows import set_first_rows
 from tests.property.filters import CORNER_TYPES, TYPES, filters, sorts
 from tests.property.rows import make_corner_rows, make_rows, store, store_corner
-from tests.property.served import Answer, Served, served
+from tests.property.served import MEDIA_TYPE, Answer, Served, served
 from tests.property.test_hidden_rows import CHANCE, HEADERS, Pair, chosen_includes, pages, writes
 from tests.property.test_operations import EXTENDED, operations
 from tests.property.test_operations import bodies as operation_bodies
 from tests.property.wild import dump, targets
+
+KEYS = count()
+"""Keys that no other request of the tests has."""
 
 
 def without_shortcuts(server: Served) -> None:
@@ -43,11 +50,13 @@ def without_shortcuts(server: Served) -> None:
 
 @pytest.fixture(scope="module", params=["people", "corner"])
 def pair(postgres_url: str, request: pytest.FixtureRequest) -> Iterator[Pair]:
+    """Both keep answers."""
     is_people = request.param == "people"
     catalog, ddl = (built_in(), "") if is_people else (corner.CATALOG, corner.DDL)
     types, fill = (TYPES, store) if is_people else (CORNER_TYPES, store_corner)
     rows = make_rows(2) if is_people else make_corner_rows(2)
-    with served(postgres_url, catalog, ddl) as short, served(postgres_url, catalog, ddl) as plain:
+    serve = partial(served, postgres_url, catalog, ddl, idempotency="on")
+    with serve() as short, serve() as plain:
         without_shortcuts(plain)
         found = Pair(short, plain, catalog, types, rows, rows, fill)
         found.reset()
@@ -168,6 +177,62 @@ def test_writes_with_preconditions(pair: Pair, data: DataObject) -> None:
         assert (short.status, short.body) == (plain.status, plain.body), (method, path, sent, tag)
         assert (400 if tag != b"*" else 200) <= short.status < 500, (method, path, sent, short)
         check_rows(pair)
+
+
+@settings(max_examples=settings().max_examples // 2)
+@given(data=st.data())
+def test_writes_with_keys(pair: Pair, data: DataObject) -> None:
+    """A single write makes its own answer in PostgreSQL. The plain server makes it in Python."""
+    pair.reset()
+    for number in range(1, 4):
+        pair.number(number)
+        method, path, sent = data.draw(writes(pair))
+        path += data.draw(st.sampled_from(("", fields_of(pair))))
+        body = None if sent is None else dump(sent).encode()
+        headers = (*HEADERS, ("Content-Type", MEDIA_TYPE), ("Idempotency-Key", str(next(KEYS))))
+        servers = (pair.hiding, pair.bare, pair.hiding)
+        short, plain, again = [server.raw(method, path.encode(), headers, body) for server in servers]
+        assert short.status < 500, (method, path, sent, short)
+        assert seen(short) == seen(plain), (method, path, sent)
+        if short.status < 300:
+            assert again.headers["idempotent-replayed"] == "true"
+            assert (*seen(again), again.headers.get("etag")) == (*seen(short), short.headers.get("etag"))
+    check_rows(pair)
+
+
+def fields_of(pair: Pair) -> str:
+    """Return the parameters for the attributes that PostgreSQL can write as JSON, and for all relationships."""
+    shown = {
+        resource.type: [
+            *[one.name for one in resource.attributes if one.type.sql.as_json is not None and one.compute is None],
+            *[one.name for one in resource.relationships],
+        ]
+        for resource in map(pair.catalog.by_type.__getitem__, pair.types)
+    }
+    return "?" + urlencode([(f"fields[{name}]", ",".join(names)) for name, names in shown.items()])
+
+
+def seen(answer: Answer) -> tuple[Any, ...]:
+    return answer.status, answer.body, answer.headers.get("location"), answer.headers.get("content-type")
+
+
+def test_only_one_of_the_servers_makes_answers_in_postgres(pair: Pair) -> None:
+    pair.reset()
+    resource = pair.catalog.by_type["group" if "group" in pair.types else "tag"]
+    body = dump({"data": {"type": resource.type, "attributes": {"name": "new"}}}).encode()
+    headers = (*HEADERS, ("Content-Type", MEDIA_TYPE), ("Idempotency-Key", str(next(KEYS))))
+    made: list[Reply] = []
+    take_reply = WritingHandler.take_reply
+
+    def take(handler: WritingHandler, reply: Reply) -> None:
+        made.append(reply)
+        take_reply(handler, reply)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WritingHandler, "take_reply", take)
+        for server in (pair.hiding, pair.bare):
+            assert server.raw("POST", resource.path.encode(), headers, body).status == 201
+    assert len(made) == 1
 
 
 def check_rows(pair: Pair) -> None:

@@ -4,20 +4,27 @@ what was sent."""
 from __future__ import annotations
 
 import json
+import random
 from decimal import Decimal
 from typing import Any
 
 import asyncpg
+import msgspec
 import pytest
+from pypika import Field
 from tornado.ioloop import IOLoop
 
+from querybuild.declarations.database_types.selected import float_json
+from querybuild.declarations.terms import sql_of
+from querybuild.planning.changes import PlannedWrite
 from querybuild.sql.select import compile_read
+from querybuild.sql.writes.answered import compile_answered
 from querybuild.sql.writes.modify import compile_write
 from serializers.encode import DocumentEncoder
 from serializers.json_api import JsonApiEncoder
-from serializers.representation import Style
+from serializers.representation import ID_OF_FORM, Style
 from tests.catalog import SAMPLE, SAMPLE_TYPE
-from tests.planning import create, read_resource
+from tests.planning import create, read_resource, update
 
 EMPTY = {attribute.name: None for attribute in SAMPLE_TYPE.attributes}
 
@@ -72,6 +79,13 @@ OTHER: list[tuple[Case, Case]] = [
 ]
 
 
+@pytest.fixture
+def connection(io_loop: IOLoop, corner_url: str) -> Any:
+    connection = io_loop.run_sync(lambda: asyncpg.connect(corner_url))
+    yield connection
+    io_loop.run_sync(connection.close)
+
+
 async def round_trip(connection: Any, attributes: Case) -> Case:
     """Return what is read back, after comparing it with what the INSERT returns for the answer."""
     plan = read_resource("sample").plan
@@ -114,6 +128,80 @@ def test_same(io_loop: IOLoop, corner_url: str) -> None:
 def test_other_form(io_loop: IOLoop, corner_url: str) -> None:
     found = all_round_trips(io_loop, corner_url, [sent for sent, _ in OTHER])
     assert found == [exactly(EMPTY | shown) for _, shown in OTHER]
+
+
+BY_PYTHON = {"singles", "clocks", "span", "spans", "moments", "instants", "blobs", "trees", "origin", "origins"}
+"""The attributes whose JSON PostgreSQL writes otherwise than the encoder, or only with more than a cast."""
+BY_POSTGRES = [attribute.name for attribute in SAMPLE_TYPE.attributes if attribute.name not in BY_PYTHON]
+
+
+FLOATS = ("double", "single")
+
+
+async def check_answers(connection: Any, write: PlannedWrite, *, is_made: bool = True) -> None:
+    """Compare the document that the statement of a write makes with that of the encoder. is_made: whether it makes
+    one."""
+    plan = read_resource("sample", f"fields[sample]={','.join(BY_POSTGRES)}").plan
+    encoder = DocumentEncoder(plan, JsonApiEncoder(plan, Style("/50%25")))
+    form = encoder.form({"self": f"/50%25/{ID_OF_FORM}"})
+    statement = compile_answered(write.plan, plan.node)
+    assert form is not None
+    assert statement is not None
+    values = [write.values[slot.index] for slot in statement.slots]
+    sql = statement.sql + 'SELECT * FROM "the answer"'
+    if not is_made:
+        with pytest.raises(asyncpg.DivisionByZeroError):
+            await connection.fetchrow(sql, *values, form.text, "", "")
+        return
+    row_id, document, location, tag = await connection.fetchrow(sql, *values, form.text, "/%%/%1$s", '""')
+    rows = await connection.fetch(compile_read(plan).primary.sql, row_id)
+    assert document == encoder.encode([rows], {"self": f"/50%25/{row_id}"})
+    assert (location, tag) == (f"/%/{row_id}", '""')
+
+
+@pytest.mark.parametrize("case", [*SAME, *[sent for sent, _ in OTHER]], ids=str)
+async def test_the_answer_of_a_create(connection: Any, case: Case) -> None:
+    is_extreme = any(0 < abs(case.get(name) or 0) < 1e-4 or abs(case.get(name) or 0) > 1e15 for name in FLOATS)
+    await check_answers(connection, create("sample", {"attributes": case}), is_made=not is_extreme)
+
+
+async def test_the_answer_of_an_update_of_rows_of_other_writers(connection: Any) -> None:
+    for column, value, _ in ROWS:
+        row_id = await connection.fetchval(f"INSERT INTO corner.samples ({column}) VALUES ({value}) RETURNING id")
+        name = "flag" if column != "flag" else "small"
+        write = update("sample", str(row_id), {"attributes": {name: None}})
+        await check_answers(connection, write, is_made=column not in FLOATS)
+
+
+async def test_floats_as_json(connection: Any) -> None:
+    chance = random.Random(7)
+    numbers = [sign * chance.random() * 10 ** chance.randint(-3, 15) for sign in (1, -1) for _ in range(2000)]
+    numbers += [
+        0.0,
+        -0.0,
+        1.0,
+        1e-4,
+        0.00011,
+        123456789012345.6,
+        999999999999999.9,
+        1e14,
+        5e14,
+        2.0**49,
+        1 / 3,
+        0.1 + 0.2,
+    ]
+    numbers = [number for number in numbers if number == 0 or 1e-4 <= abs(number) < 1e15]
+    sql = f"SELECT {sql_of(float_json(Field('x')))} FROM unnest($1::float8[]) x"
+    assert [row[0] for row in await connection.fetch(sql, numbers)] == [
+        msgspec.json.encode(number).decode() for number in numbers
+    ]
+
+
+def test_what_postgres_cannot_write_as_json() -> None:
+    assert {attribute.name for attribute in SAMPLE_TYPE.attributes if attribute.type.sql.as_json is None} == BY_PYTHON
+    write = create("sample", {"attributes": {}}).plan
+    for name in BY_PYTHON:
+        assert compile_answered(write, read_resource("sample", f"fields[sample]=flag,{name}").plan.node) is None
 
 
 def test_a_page_is_not_compiled(io_loop: IOLoop, corner_url: str) -> None:
@@ -190,13 +278,6 @@ ROWS += [
     *((name, "'{NULL}'", [None]) for name in ("days", "moments", "instants")),
     ("days", f"'{{{{{DAY}}},{{9999-12-30}}}}'", [[DAY], ["9999-12-30"]]),
 ]
-
-
-@pytest.fixture
-def connection(io_loop: IOLoop, corner_url: str) -> Any:
-    connection = io_loop.run_sync(lambda: asyncpg.connect(corner_url))
-    yield connection
-    io_loop.run_sync(connection.close)
 
 
 async def test_rows_of_other_writers(connection: Any) -> None:

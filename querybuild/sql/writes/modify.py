@@ -119,7 +119,7 @@ def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements
         is_update and bool(plan.links or targets or not plan.assignments or _locks_owner_first(plan))
     )
     binds = Binds()
-    row = _row(plan, shown, binds) if not is_update or plan.assignments or _sets_only_version(plan) else None
+    row = row_statement(plan, shown, binds) if not is_update or plan.assignments or _sets_only_version(plan) else None
     statements = WriteStatements(
         owner=None if plan.owner is None else _lock_named(plan.owner.rows, plan.owner.slot),
         joined=tuple(_lock_joined(plan)) if has_lock else (),
@@ -215,7 +215,7 @@ def may_meet_taken_ids(plan: WritePlan) -> bool:
     return resource.abilities.has_conflicts_of_id and resource.id_type.is_number
 
 
-def _row(plan: WritePlan, shown: Node | None, binds: Binds, *tests: tuple[Condition, ...]) -> str:
+def row_statement(plan: WritePlan, shown: Node | None, binds: Binds, *tests: tuple[Condition, ...]) -> str:
     """Return the statement of the row. It returns the columns of `shown`, and for each of the tests that has conditions
     whether the row meets them."""
     statement = _insert if plan.kind == "create" else _change
@@ -337,7 +337,7 @@ def _standalone(plan: WritePlan, shown: Node | None) -> Statement:
     names = [f'"c{number}"' for number in range(width + bool(readable) + bool(right))]
     if shown is not None:
         readable = with_alias(readable, shown.rows.alias, plan.resource.table)
-    row = _row(plan, shown, binds, readable, right)
+    row = row_statement(plan, shown, binds, readable, right)
     if not right and not plan.resource.abilities.cancels_writes:
         return Statement(row, binds.slots)
     is_undone = '"the row"."c0" IS NULL'

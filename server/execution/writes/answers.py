@@ -56,6 +56,9 @@ class Answer(Generic[Result]):
     async def read_last(self, connection: PostgresConnection, row_id: Any) -> None:
         """Read what the answer shows of the written row with `last`, if there is one."""
 
+    def made(self, row_id: Any) -> None:
+        """Take the id of the only written row, if the statement that has written it has made the answer."""
+
     def begin(self) -> None:
         """Forget the outcomes so far, because the writes begin again."""
 
@@ -128,6 +131,9 @@ class ReadBack(Answer[tuple[Any, ReadResult | None]]):
 
     async def read_last(self, connection: PostgresConnection, row_id: Any) -> None:
         self.result = row_id, await self._read_result(connection, row_id)
+
+    def made(self, row_id: Any) -> None:
+        self.result = row_id, None
 
     def shown(self, index: int) -> Node | None:
         return self._node

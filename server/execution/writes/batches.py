@@ -136,6 +136,15 @@ def _single(planned: Sequence[PlannedWrite], whole: WholeRequest) -> SingleState
     return single
 
 
+def answered_of(planned: Sequence[PlannedWrite], whole: WholeRequest) -> tuple[Statement, Sequence[Any]] | None:
+    """Return the statement of a write that makes its own answer, and its values, or None if the request needs more.
+    What belongs around it is done by the server's own role."""
+    if len(planned) > 1 or whole.has_role or planned[0].has_lids:
+        return None
+    statement = whole.engine.statements.of_answered(planned[0].plan, whole.answer.shown(0))
+    return None if statement is None else (statement, Arguments(planned[0].values, whole.context).of(statement))
+
+
 def _is_plain(write: PreparedWrite) -> bool:
     """Return whether a write has no custom code, and nothing else that a single statement does not know."""
     return PREPARED.takes(write) and not write.is_hooked and write.resource.hooks.after_commit is None

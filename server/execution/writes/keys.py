@@ -3,19 +3,27 @@ finds the kept answer if the request is sent again.
 
 What comes in: a request with a key. What goes out: the kept answer, or an error. The key is claimed and the answer is
 kept in the transaction of the write, so both are there or none is, whatever breaks in between. A claim costs no round
-trip, and an answer is sent to PostgreSQL with the commit.
+trip, and an answer is sent to PostgreSQL with the commit. A write that makes its own answer is one statement with both.
 
 It must not know: HTTP, documents.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import asyncpg
 import msgspec
 
+from querybuild.sql.statement import Statement
+from serializers.tags import with_hash
 from server.errors import IDEMPOTENCY_KEY, KeyInProgress, KeyMismatch
-from server.execution.writes.reply import Reply
+from server.execution.writes.reply import Reply, ReplyForm
 from server.postgres.connection import PostgresConnection
 from server.postgres.database import Database
+from server.postgres.driver_errors import is_lost, state_of
 from server.postgres.wire.pipeline import PipelinedStatement
 
 _CLAIM = "SELECT waterspout.claim_key($1,$2)"
@@ -31,12 +39,38 @@ _FIND = (
     "ON id=$1 AND created_at>now()-make_interval(hours=>$2::int)"
 )
 _COLUMNS = "key,issuer,subject,address,request,rights,status,location,etag,media_type,has_document,document,created_at"
-# The row of an expired key may still be there. All values are texts and numbers, which can be pipelined.
+# The row of an expired key may still be there.
+_REPLACE = f"ON CONFLICT (id) DO UPDATE SET ({_COLUMNS})=(excluded.{_COLUMNS.replace(',', ',excluded.')})"
+# All values are texts and numbers, which can be pipelined.
 _KEEP = (
     f"INSERT INTO waterspout.idempotency_keys (id,{_COLUMNS}) "
     "VALUES ($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12::int=1,NULLIF(decode($13,'hex'),''),now()) "
-    f"ON CONFLICT (id) DO UPDATE SET ({_COLUMNS})=(excluded.{_COLUMNS.replace(',', ',excluded.')})"
+    f"{_REPLACE}"
 )
+
+_STATE = "WSKEY"
+"""The SQLSTATE of a key that could not be claimed."""
+
+
+@lru_cache(maxsize=256)
+def _with_answer(write: str, count: int) -> str:
+    """Return a statement that claims a key, writes a row, makes the answer and keeps it. write: its beginning, which
+    has the answer. count: of its parameters. It fails if there is no answer, or if the document is too large.
+
+    The outer row of the left join is read first, so a key that cannot be claimed is refused before the row is
+    written."""
+    key_id, key, issuer, subject, address, request, rights, status, hours, max_bytes = [
+        f"${count + number}" for number in range(1, 11)
+    ]
+    return (
+        f'{write},"the key" AS (INSERT INTO waterspout.idempotency_keys (id,{_COLUMNS}) '
+        f"SELECT {key_id},{key},{issuer},{subject},{address},{request},{rights},{status}::int,"
+        f""""location","etag",'',true,"document",now() FROM "the answer" {_REPLACE}) """
+        'SELECT "id","document","location","etag",'
+        f'1/CASE WHEN octet_length("document")<={max_bytes}::int THEN 1 ELSE 0 END '
+        f'FROM (SELECT waterspout.claim_key({key_id},{hours})) "the claim" LEFT JOIN "the answer" ON TRUE'
+    )
+
 
 NOT_KEPT = b'{"meta":{"answerKept":false}}'
 """The document of an answer whose own document was not kept, or may not be shown any more."""
@@ -55,6 +89,11 @@ class KeyedRequest(msgspec.Struct, frozen=True):
     request: str
     rights: str
 
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """What is kept of it."""
+        return self.id, self.key, self.issuer, self.subject, self.address, self.request, self.rights
+
 
 class KeyRefused(Exception):
     """The key could not be claimed: a request with it is being carried out, or was carried out before."""
@@ -65,6 +104,7 @@ class KeyClaim:
     the largest document that is kept."""
 
     _claimed: PipelinedStatement | None = None
+    _is_sent = False
 
     def __init__(self, request: KeyedRequest, hours: int, max_bytes: int) -> None:
         self._request = request
@@ -73,8 +113,8 @@ class KeyClaim:
 
     @property
     def is_held(self) -> bool:
-        """Whether the key was claimed, so that no answer is kept for it."""
-        return self._claimed is not None and self._claimed.tag is not None
+        """Whether the key was claimed, or may have been, so that no answer of another request is kept for it."""
+        return self._is_sent or (self._claimed is not None and self._claimed.tag is not None)
 
     async def begin(self, connection: PostgresConnection) -> None:
         """Claim the key until the end of the transaction: with the first statement of the write, which is not executed
@@ -97,11 +137,31 @@ class KeyClaim:
         await connection.pipeline(
             _KEEP,
             (
-                *(request.id, request.key, request.issuer, request.subject, request.address),
-                *(request.request, request.rights),
+                *request.kept,
                 *(reply.status, reply.location, reply.etag, reply.media_type, int(document is not None), kept.hex()),
             ),
         )
+
+    async def write(
+        self, connection: PostgresConnection, statement: Statement, values: Sequence[Any], form: ReplyForm
+    ) -> tuple[Any, Reply]:
+        """Claim the key, run the statement of a write that makes its own answer, and keep it, all in one statement.
+        Return the id of the row, and the answer. Raises KeyRefused."""
+        filled = [*values, *form.values]
+        sql = _with_answer(statement.sql, len(filled))
+        own = *self._request.kept, form.status, self._hours, self._max_bytes
+        self._is_sent = True
+        try:
+            row = await connection.fetchrow(sql, *filled, *own)
+        except asyncpg.PostgresError as error:
+            # If the connection is not lost, nothing was written.
+            self._is_sent = is_lost(error, connection)
+            if state_of(error) != _STATE:
+                raise
+            raise KeyRefused from error
+        assert row is not None
+        row_id, document, location, etag, _ = row
+        return row_id, Reply(form.status, document, location, etag=with_hash(etag, document))
 
     async def look_up(self, database: Database) -> Reply | None:
         """Return the kept answer, or None. Raises KeyInProgress, KeyMismatch."""
@@ -126,6 +186,8 @@ class KeyClaim:
                 f"This {IDEMPOTENCY_KEY} was sent with another request before: each request needs a key of its own."
             )
             raise KeyMismatch(detail)
+        if document is not None:
+            etag = with_hash(etag, document)
         if has_document and (document is None or rights != request.rights):
             document = NOT_KEPT
         return Reply(status, document, location, media_type, etag=etag)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from serializers.encode import Document
+from serializers.representation import DocumentForm
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -19,3 +20,18 @@ class Reply(msgspec.Struct, frozen=True):
     etag: str = ""
     has_tag: bool = False
     version: str | None = None
+
+
+class ReplyForm(msgspec.Struct, frozen=True):
+    """An answer to a write that PostgreSQL completes. document, location, etag: forms. The gap of the tag has the
+    version; its hash is left out."""
+
+    status: int
+    document: DocumentForm
+    location: str = ""
+    etag: str = ""
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The values of the parameters of a statement that makes its own answer (`answered.py`)."""
+        return self.document.text, self.location, self.etag, *self.document.heads

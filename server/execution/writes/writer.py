@@ -19,6 +19,7 @@ from querybuild.errors import raise_as
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.context import Context
 from querybuild.planning.rows import Row
+from querybuild.sql.statement import Statement
 from querybuild.sql.writes.modify import may_meet_taken_ids
 from serializers.errors import answer_too_large
 from serializers.operations.reader import POINTER
@@ -27,9 +28,9 @@ from server.engine import Engine
 from server.errors import RAISED, Conflict, DatabaseForbids, DatabaseRule, NoFreeId
 from server.execution.refusals import is_refusal, translate_commit_error, translate_write_error
 from server.execution.writes.answers import Answer, set_pointer
-from server.execution.writes.batches import SingleStatement, WholeRequest, way_of
+from server.execution.writes.batches import SingleStatement, WholeRequest, answered_of, way_of
 from server.execution.writes.outcomes import Missing, WrittenRow
-from server.execution.writes.reply import Reply
+from server.execution.writes.reply import Reply, ReplyForm
 from server.execution.writes.transaction import NotAllWritten, Transaction
 from server.postgres.connection import PostgresConnection, SendCheck, Work
 from server.postgres.database import Committed, Database
@@ -70,10 +71,29 @@ class Around(Protocol):
         """Run after the last write, before the commit. reply: what the request is answered with. The same as for
         `begin`."""
 
+    async def write(
+        self, connection: PostgresConnection, statement: Statement, values: Sequence[Any], form: ReplyForm
+    ) -> tuple[Any, Reply]:
+        """Run the statement of a write that makes its own answer, with what runs before and after it, as one statement.
+        Return the id of the row, and the answer."""
+
+
+class Replies(Protocol):
+    """What makes the answer of a request before the commit."""
+
+    async def reply_before_commit(self, result: Any) -> Reply:
+        """Return the answer with all of its bytes. result: of the writes."""
+
+    def reply_form(self) -> ReplyForm | None:
+        """Return the form of the answer, or None if PostgreSQL cannot complete it."""
+
+    def take_reply(self, reply: Reply) -> None:
+        """Take the answer that PostgreSQL has completed."""
+
 
 class Writer(msgspec.Struct, frozen=True, eq=False):
     """Runs the writes of one request. on_commit: called with the ids of the written rows, when the writes are
-    committed. around: what else runs in their transaction; reply: makes the answer for it of the result. committed:
+    committed. around: what else runs in their transaction; replies: makes the answer for it. committed:
     called with the connection after each commit. is_tried: whether everything is rolled back in the end."""
 
     database: Database
@@ -83,7 +103,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
     client: Client
     on_commit: Callable[[Sequence[Any]], None] | None = None
     around: Around | None = None
-    reply: Callable[[Any], Awaitable[Reply]] | None = None
+    replies: Replies | None = None
     committed: Committed | None = None
     is_tried: bool = False
 
@@ -110,18 +130,18 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         return done[0]
 
     def _surrounded(self, work: Work[Result]) -> Work[Result]:
-        around, reply, role = self.around, self.reply, self.database.role
+        around, replies, role = self.around, self.replies, self.database.role
         if around is None:
             return work
 
         async def run(connection: PostgresConnection) -> Result:
-            assert reply is not None
+            assert replies is not None
             try:
                 await set_role(connection, role, is_servers=True)
                 await around.begin(connection)
                 await set_role(connection, role, is_servers=False)
                 result = await work(connection)
-                made = await reply(result)
+                made = await replies.reply_before_commit(result)
                 await set_role(connection, role, is_servers=True)
                 await around.end(connection, made)
                 await set_role(connection, role, is_servers=False)
@@ -155,9 +175,14 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
     async def _run(self, writes: Sequence[PreparedWrite], answer: Answer[Result]) -> Result:
         """Run the writes by the shortest way."""
         whole = WholeRequest(writes, answer, self.engine, self.context.values, self.database.role is not None)
-        planned = None if self.around is not None or self.is_tried else whole.planned()
-        way = "sequence" if planned is None else way_of(planned, whole)
-        outcomes = await self._run_single(way, answer) if isinstance(way, SingleStatement) else None
+        planned = None if self.is_tried else whole.planned()
+        if planned is None:
+            outcomes = None
+        elif self.around is not None:
+            outcomes = await self._run_answered(planned, whole, self.around)
+        else:
+            way = way_of(planned, whole)
+            outcomes = await self._run_single(way, answer) if isinstance(way, SingleStatement) else None
         if outcomes is None:
             return await self._run_transaction(writes, answer)
         if self.on_commit is not None:
@@ -165,9 +190,33 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         # With several writes the answer is long, and the turn of the loop costs more than it gains.
         if len(writes) == 1:
             await self.database.let_next_begin()
-        if answer.last is None:
+        if answer.last is None and self.around is None:
             await answer.add(range(len(writes)), outcomes, None)
         return answer.result
+
+    async def _run_answered(
+        self, planned: Sequence[PlannedWrite], whole: WholeRequest, around: Around
+    ) -> list[WrittenRow] | None:
+        """Run a write that makes its own answer, with what belongs around it, as one statement. Returns None if nothing
+        was written, and a transaction has to do it or to find out why."""
+        answered, replies = answered_of(planned, whole), self.replies
+        assert replies is not None
+        form = None if answered is None else replies.reply_form()
+        if answered is None or form is None:
+            return None
+        statement, values = answered
+        write = lambda connection: around.write(connection, statement, values, form)  # noqa: E731
+        try:
+            row_id, reply = await self.client.run_statement(
+                self.database.write_statement(write, committed=self.committed)
+            )
+        except Exception as error:
+            if is_refusal(error) or isinstance(error, _UNDONE):
+                return None
+            raise
+        whole.answer.made(row_id)
+        replies.take_reply(reply)
+        return [WrittenRow(row_id, None)]
 
     async def create_rows(self, rows: PreparedRows) -> list[Done] | None:
         """Create rows and return what was done, in their order. Returns None if one of them is refused or

@@ -61,12 +61,12 @@ class ResourceHandler(WritingHandler):
     async def patch(self) -> None:
         check_method(self.resource, "update")
         plan = partial(self.plan_read_back, self.resource)
-        await self.answer_write(self._parse_update, plan, self.execute_write, self.reply_written)
+        await self.answer_write(self._parse_update, plan, self.execute_write, self.reply_written, self.form_of_written)
 
     async def delete(self) -> None:
         check_method(self.resource, "delete")
         plan = partial(self.plan_write, self.resource)
-        await self.answer_write(self._parse_delete, plan, self.execute_unread, self.reply_deleted)
+        await self.answer_write(self._parse_delete, plan, self.execute_unread, self.reply_deleted, self.form_of_deleted)
 
     def _parse_update(self, errors: list[ApiError]) -> Change | TypedWrite | None:
         assert self.route is not None

@@ -55,15 +55,36 @@ async def test_writes(open_keyed: Open, settings: dict[str, Any]) -> None:
             ("DELETE", "/posts/1", None, {}),
         ]
     ):
-        sent = {"Idempotency-Key": f"k{number}"} | headers
-        first = await shop.request(ANN, method, path, body, **sent)
+        asked = {"Idempotency-Key": f"k{number}"} | headers
+        first = await shop.request(ANN, method, path, body, **asked)
         assert (first.status, replayed(first)) in ((200, "false"), (201, "false")), first.body
-        again = await shop.request(ANN, method, path, body, **sent)
+        again = await shop.request(ANN, method, path, body, **asked)
         assert (shown(again), replayed(again)) == (shown(first), "true")
     owner = await asyncpg.connect(shop.database_url)
     assert {row[0] for row in await owner.fetch("SELECT who FROM seen")} == {f"authenticated {ANN}"}
     kept = await owner.fetch("SELECT subject, address FROM waterspout.idempotency_keys")
     assert [tuple(row) for row in kept] == [(ANN, "")] * 4
+    await owner.close()
+
+
+KEEPERS = """
+    GRANT USAGE ON SCHEMA waterspout TO PUBLIC;
+    GRANT ALL ON waterspout.idempotency_keys TO PUBLIC;
+    CREATE TABLE keepers (who text);
+    GRANT INSERT ON keepers TO PUBLIC;
+    CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN INSERT INTO keepers VALUES (current_user); RETURN NEW; END $$;
+    CREATE TRIGGER keep BEFORE INSERT ON waterspout.idempotency_keys FOR EACH ROW EXECUTE FUNCTION keep();
+"""
+
+
+async def test_the_server_keeps_the_answer(open_keyed: Open) -> None:
+    """The write has another role, even if that could keep the answer too."""
+    shop = await open_keyed()
+    owner = await asyncpg.connect(shop.database_url)
+    await owner.execute(KEEPERS)
+    assert (await shop.request(ANN, "DELETE", "/posts/1", None, **KEY)).status == 200
+    assert await owner.fetchval("SELECT array_agg(who) FROM keepers") == ["authenticator"]
     await owner.close()
 
 

@@ -26,7 +26,7 @@ from querybuild.planning.writes import uniform
 from querybuild.planning.writes.write_plan import LinkWrite, WritePlan
 from querybuild.query import Change, Identifier, LinkageChange, Query
 from querybuild.shortcuts import Knows
-from querybuild.sql.writes import bulk, modify, pipelined_links
+from querybuild.sql.writes import answered, bulk, modify, pipelined_links
 from server.execution.writes import batches
 from server.preparing import reads, typed_writes, views
 from server.preparing.writes import PreparedWrite
@@ -133,21 +133,22 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
             "pipelined": pipelined_links.PLAN,
             "bulk": bulk.OF_ROWS,
             "uniform": uniform.UNIFORM,
+            "answered": answered.ANSWERED,
         },
         """
-                  form     row      creates  pipelined  bulk     uniform
-    kind          used     used     used     used       used     used
-    rows          used     used     used     used       used     used
-    id_slot       used     used     used     used       used     used
-    assignments   used     used     used     refused    used     used
-    links         used     refused  refused  used       refused  refused
-    precondition  refused  used     refused  refused    refused  refused
-    linkage       refused  refused  refused  refused    refused  refused
-    kept          used     refused  refused  refused    refused  refused
-    implied       used     refused  refused  refused    refused  refused
-    owner         refused  refused  refused  refused    refused  refused
-    checked       used     used     refused  refused    used     used
-    conflict      used     used     refused  refused    refused  refused
+                  form     row      creates  pipelined  bulk     uniform  answered
+    kind          used     used     used     used       used     used     used
+    rows          used     used     used     used       used     used     used
+    id_slot       used     used     used     used       used     used     used
+    assignments   used     used     used     refused    used     used     used
+    links         used     refused  refused  used       refused  refused  refused
+    precondition  refused  used     refused  refused    refused  refused  used
+    linkage       refused  refused  refused  refused    refused  refused  refused
+    kept          used     refused  refused  refused    refused  refused  refused
+    implied       used     refused  refused  refused    refused  refused  refused
+    owner         refused  refused  refused  refused    refused  refused  refused
+    checked       used     used     refused  refused    used     used     used
+    conflict      used     used     refused  refused    refused  refused  refused
     """,
     ),
     LinkWrite: (
@@ -212,18 +213,18 @@ TABLE: dict[type[msgspec.Struct], tuple[dict[str, Knows], str]] = {
     """,
     ),
     Node: (
-        {"stream": stream_plan.NODE},
+        {"stream": stream_plan.NODE, "answered": answered.SHOWN},
         """
-                   stream
-    rows           used
-    read           used
-    attributes     used
-    computed       used
-    relationships  used
-    keys           used
-    branches       used
-    targets        used
-    version        used
+                   stream  answered
+    rows           used    used
+    read           used    used
+    attributes     used    used
+    computed       used    used
+    relationships  used    ignored
+    keys           used    used
+    branches       used    ignored
+    targets        used    refused
+    version        used    used
     """,
     ),
     ReadPlan: (

@@ -163,7 +163,7 @@ def shapes(engine: Engine, start: int, count: int) -> None:
 
 def test_full_caches_do_not_grow() -> None:
     """Nothing stays of 200 further shapes: a list of each would be 200 blocks of memory."""
-    engine = Engine(Settings(statement_cache_entries=20, statement_cache_bytes=4_500_000), CATALOG, LiveSchema())
+    engine = Engine(Settings(statement_cache_entries=20, statement_cache_bytes=5_000_000), CATALOG, LiveSchema())
     shapes(engine, 0, 150)
     gc.collect()
     before = sys.getallocatedblocks()
