@@ -39,9 +39,9 @@ def compile_answered(plan: WritePlan, shown: Node | None) -> Statement | None:
     cannot write a shown value with the bytes of the encoder.
 
         WITH "the row" ("c0","c1","c2") AS (INSERT INTO "users" ("name") VALUES ($1) RETURNING ...),
-        "the answer" ("id","document","location","etag") AS (SELECT "c0",convert_to(format($2,VARIADIC
-        ARRAY[CAST("c0" AS TEXT),COALESCE(CAST(to_json("c1") AS TEXT),'null'),"c2"]),'UTF8'),
-        format($3,CAST("c0" AS TEXT)),format($4,"c2") FROM "the row")
+        "the answer" ("id","document","location","etag") AS (SELECT "c0",convert_to(format($2,VARIADIC array_replace(
+        ARRAY[CAST("c0" AS TEXT),CAST(to_json("c1") AS TEXT),"c2"],NULL,'null')),'UTF8'),format($3,CAST("c0" AS TEXT)),
+        format($4,"c2") FROM "the row")
 
     The parameters after those of the statement: the forms of the document, of the location and of the tag, and for
     each key of the node what comes before the id in the identifier of the related resource.
@@ -60,8 +60,9 @@ def compile_answered(plan: WritePlan, shown: Node | None) -> Statement | None:
     tests = [f'"c{node.width + number}"' for number in range(bool(readable) + bool(right))]
     names = ",".join([*[f'"c{number}"' for number in range(node.width)], *tests])
     version = "NULL" if node.version is None else f'"c{node.position_of_version}"'
+    gaps = f"array_replace(ARRAY[{','.join(map(sql_of, filled))}],NULL,'null')"
     made = [
-        f"convert_to(format({document},VARIADIC ARRAY[{','.join(map(sql_of, filled))}]),'UTF8')",
+        f"convert_to(format({document},VARIADIC {gaps}),'UTF8')",
         f'format({location},CAST("c0" AS TEXT))',
         f"format({tag},{version})",
     ]
@@ -72,8 +73,8 @@ def compile_answered(plan: WritePlan, shown: Node | None) -> Statement | None:
 
 def _filled(node: Node, first_head: int) -> Iterator[Term | None]:
     """Yield what is filled in for each column: of an attribute its JSON, of a key the identifier of the related
-    resource. None if PostgreSQL cannot write it. first_head: the number of the parameter that belongs to the first
-    key."""
+    resource, of null null. None if PostgreSQL cannot write it. first_head: the number of the parameter that belongs to
+    the first key."""
     yield as_text(Field("c0"))
     shown = set(node.attributes)
     for position, attribute in enumerate(node.read, 1):
@@ -81,10 +82,9 @@ def _filled(node: Node, first_head: int) -> Iterator[Term | None]:
         if node.version is not None and position == node.position_of_version:
             yield value
         elif attribute in shown:
-            yield None if as_json is None else Template("COALESCE({},'null')", as_text(as_json(value)))
+            yield None if as_json is None else as_text(as_json(value))
         else:
             yield Template("NULL")
     for number in range(len(node.keys)):
         position = 1 + len(node.read) + number
-        identifier = f'${first_head + number}||CAST("c{position}" AS TEXT)||\'"}}}}\''
-        yield Template(f"COALESCE({identifier},'null')")
+        yield Template(f'${first_head + number}||CAST("c{position}" AS TEXT)||\'"}}}}\'')

@@ -47,6 +47,9 @@ REPEATED = Knows(
 MAX_CREATES = 8
 """How many creates are written by a single statement."""
 
+AROUND_BYTES = 1024
+"""How long the part of a statement may be that belongs around a write."""
+
 
 class SingleStatement(msgspec.Struct, frozen=True, eq=False):
     """One statement that does all writes of a request, or the last of those that do. ends: where the columns of each
@@ -142,7 +145,9 @@ def answered_of(planned: Sequence[PlannedWrite], whole: WholeRequest) -> tuple[S
     if len(planned) > 1 or whole.has_role or planned[0].has_lids:
         return None
     statement = whole.engine.statements.of_answered(planned[0].plan, whole.answer.shown(0))
-    return None if statement is None else (statement, Arguments(planned[0].values, whole.context).of(statement))
+    if statement is None or len(statement.sql) > PREPARED_STATEMENT_BYTES - AROUND_BYTES:
+        return None
+    return statement, Arguments(planned[0].values, whole.context).of(statement)
 
 
 def _is_plain(write: PreparedWrite) -> bool:

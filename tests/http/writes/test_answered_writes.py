@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from server.execution.writes.keys import NOT_KEPT
+from server.postgres.opening import PREPARED_STATEMENT_BYTES
 from server.resources import built_in
 from tests.http.access.test_rights_races import WAITING
 from tests.http.conftest import Answer, Api, Inspected, Sent, Start
@@ -189,6 +190,19 @@ async def test_ids(sent: Sent, inspected: Inspected, type_name: str, is_one: boo
     answer, is_answered = await check(api, sent, "POST", "/notes", BODY)
     assert (answer.status, is_answered) == (201, is_one)
     assert answer.headers["Location"] == f"/notes/{answer.document['data']['id']}"
+
+
+@pytest.mark.parametrize("count", [30, 60])
+async def test_many_attributes(sent: Sent, inspected: Inspected, count: int) -> None:
+    """A statement that is too long to be kept prepared would take longer than two."""
+    names = [f"attribute_{number}" for number in range(count)]
+    table = f"CREATE TABLE notes (id bigserial PRIMARY KEY, {','.join(f'{name} text' for name in names)})"
+    api = await inspected(table, idempotency="on")
+    answer, is_one = await check(api, sent, "POST", "/notes", document("note", dict.fromkeys(names[:3], "a")))
+    assert is_one == (count == 30)
+    assert list(answer.document["data"]["attributes"]) == names
+    if is_one:
+        assert max(map(len, sent)) <= PREPARED_STATEMENT_BYTES
 
 
 async def test_a_document_that_is_too_large(sent: Sent, start: Start, database_url: str) -> None:
