@@ -7,8 +7,9 @@ Dates are ISO texts, which are ordered like dates.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
+from itertools import count
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -224,30 +225,46 @@ EMPTY_TABLES = ("corner.samples", "corner.countries", "corner.rules", "corner.en
 
 
 def store_corner(server: Served, rows: Rows) -> None:
-    inserts = []
+    """Replace the rows of the tables."""
+    inserts: list[tuple[Any, ...]] = []
     for type_name, (table, renamed) in CORNER_COLUMNS.items():
-        for row in rows[type_name]:
-            columns = {renamed.get(name, name): value for name, value in row.items() if name != "full-name"}
-            names = ", ".join(f'"{column}"' for column in columns)
-            places = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
-            inserts.append((f"INSERT INTO {table} ({names}) VALUES ({places})", *columns.values()))
-    tables = [*[table for table, _ in CORNER_COLUMNS.values()], *EMPTY_TABLES]
-    server.sql((f"TRUNCATE {', '.join(tables)} CASCADE",), *inserts)
+        made = [{renamed.get(name, name): row[name] for name in row if name != "full-name"} for row in rows[type_name]]
+        inserts += _insert(table, made)
+    _empty(server, [*[table for table, _ in CORNER_COLUMNS.values()], *EMPTY_TABLES])
+    server.sql(*inserts)
 
 
 def store(server: Served, rows: Rows) -> None:
     """Replace the rows of the tables. Every user gets a text in a hidden column."""
-    inserts = [_insert(table, row) for type_name, table in TABLES.items() for row in rows[type_name]]
-    truncate = f"TRUNCATE {', '.join(TABLES.values())}"
-    server.sql((truncate,), *inserts, ("UPDATE users SET password_hash = $1", HIDDEN))
+    inserts: list[tuple[Any, ...]] = []
+    for type_name, table in TABLES.items():
+        inserts += _insert(table, [_columns(table, row) for row in rows[type_name]])
+    _empty(server, list(TABLES.values()))
+    server.sql(*inserts, ("UPDATE users SET password_hash = $1", HIDDEN))
 
 
-def _insert(table: str, row: Row) -> tuple[Any, ...]:
+def _columns(table: str, row: Row) -> Row:
     columns = {name: _bound(value) for name, value in row.items() if name != "display_name"}
     if table == "photos":
         columns["meta"] = columns.pop("words")
-    places = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
-    return (f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})", *columns.values())
+    return columns
+
+
+def _empty(server: Served, tables: Sequence[str]) -> None:
+    """Remove all rows. tables: each one after those that its keys refer to. TRUNCATE takes ten times as long for a few
+    rows."""
+    server.execute("; ".join([f"DELETE FROM {table}" for table in reversed(tables)]))
+
+
+def _insert(table: str, rows: Sequence[Row]) -> Iterator[tuple[Any, ...]]:
+    """Yield the statement that inserts all rows, if there are any. One for each row takes ten times as long."""
+    if not rows:
+        return
+    names = ", ".join([f'"{name}"' for name in rows[0]])
+    numbers = count(1)
+    places = [f"({', '.join([f'${next(numbers)}' for _ in row])})" for row in rows]
+    values = [row[name] for row in rows for name in rows[0]]
+    yield f"INSERT INTO {table} ({names}) VALUES {', '.join(places)}", *values
 
 
 def _bound(value: Any) -> Any:
