@@ -23,7 +23,8 @@ from server.errors import IDEMPOTENCY_KEY, KeyInProgress, KeyMismatch
 from server.execution.writes.reply import Reply, ReplyForm
 from server.postgres.connection import PostgresConnection
 from server.postgres.database import Database
-from server.postgres.driver_errors import is_lost, state_of
+from server.postgres.driver_errors import state_of
+from server.postgres.said import said
 from server.postgres.wire.pipeline import PipelinedStatement
 
 _CLAIM = "SELECT waterspout.claim_key($1,$2)"
@@ -104,7 +105,7 @@ class KeyClaim:
     the largest document that is kept."""
 
     _claimed: PipelinedStatement | None = None
-    _is_sent = False
+    _is_sent = _is_refused = False
 
     def __init__(self, request: KeyedRequest, hours: int, max_bytes: int) -> None:
         self._request = request
@@ -123,7 +124,8 @@ class KeyClaim:
 
     def refused(self) -> KeyRefused | None:
         """Return the error if the key could not be claimed."""
-        return KeyRefused() if self._claimed is not None and self._claimed.is_refused else None
+        is_refused = self._is_refused or (self._claimed is not None and self._claimed.is_refused)
+        return KeyRefused() if is_refused else None
 
     async def end(self, connection: PostgresConnection, reply: Reply) -> None:
         """Keep the answer."""
@@ -154,9 +156,10 @@ class KeyClaim:
         try:
             row = await connection.fetchrow(sql, *filled, *own)
         except asyncpg.PostgresError as error:
-            # If the connection is not lost, nothing was written.
-            self._is_sent = is_lost(error, connection)
-            if state_of(error) != _STATE:
+            # An error undoes the statement. Another message, or none, tells only that the connection has ended.
+            self._is_sent = said(error).severity_en != "ERROR"
+            self._is_refused = state_of(error) == _STATE
+            if not self._is_refused:
                 raise
             raise KeyRefused from error
         assert row is not None

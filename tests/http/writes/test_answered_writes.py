@@ -212,6 +212,7 @@ async def test_a_document_that_is_too_large(sent: Sent, start: Start, database_u
     first = await api.request("POST", "/users", large, headers=key())
     again = await api.request("POST", "/users", large, headers=key())
     assert (first.status, again.body, again.headers["Etag"]) == (201, NOT_KEPT, first.headers["Etag"])
+    assert len(await api.sql("SELECT FROM users")) == 2
 
 
 async def test_a_kept_tag_survives_other_rights(inspected: Inspected) -> None:

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from querybuild.query import Change
-from server.execution.writes.keys import NOT_KEPT
+from server.execution.writes.keys import NOT_KEPT, KeyClaim
+from server.execution.writes.reply import Reply
 from server.handlers.writing import warn_of_ignored_keys
+from server.postgres.database import Database
 from server.postgres.old_keys import BATCH_ROWS, remove_all
 from server.resources import built_in
 from tests.http.access.test_rights_races import WAITING
@@ -246,6 +248,30 @@ async def test_while_the_first_one_is_at_work(keyed: Api) -> None:
     assert (done.status, replayed(done)) == (200, "false")
     again = await keyed.request("PATCH", "/users/1", body, headers=key())
     assert (shown(again), replayed(again)) == (shown(done), "true")
+
+
+@pytest.mark.parametrize("path", ["/users/1", "/users/1?include=computers"])
+async def test_the_first_one_is_rolled_back_before_its_answer_is_looked_for(
+    keyed: Api, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """The second one does not know what was written, and may be sent again. path: of a write in one statement, and of
+    one in a transaction."""
+    await create_household(keyed)
+    body, look_up = document("user", {"first_name": "N"}, id="1"), KeyClaim.look_up
+    async with held(keyed, "SELECT FROM users FOR UPDATE"):
+        first = asyncio.ensure_future(keyed.request("PATCH", path, body, headers=key()))
+        await until(lambda: keyed.sql(WAITING))
+
+        async def later(claim: KeyClaim, database: Database) -> Reply | None:
+            monkeypatch.undo()
+            await keyed.sql(f"SELECT pg_cancel_backend(pid) FROM ({WAITING.replace('FROM', 'pid FROM', 1)}) waiting")
+            assert (await first).status == 504
+            return await look_up(claim, database)
+
+        monkeypatch.setattr(KeyClaim, "look_up", later)
+        second = await keyed.request("PATCH", path, body, headers=key())
+        assert (*code_of(second), second.headers["Retry-After"]) == (409, "idempotency_in_progress", "1")
+    assert replayed(await keyed.request("PATCH", path, body, headers=key())) == "false"
 
 
 @pytest.mark.parametrize("count", [2, 12])
