@@ -104,6 +104,7 @@ class KeyClaim:
     """The claim of a key for one request; it runs around its writes. hours: how long answers are kept. max_bytes: of
     the largest document that is kept."""
 
+    is_one_statement = True
     _claimed: PipelinedStatement | None = None
     _is_sent = _is_refused = False
 

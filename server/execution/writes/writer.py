@@ -58,7 +58,9 @@ class Client(Protocol):
 
 class Around(Protocol):
     """What belongs to a request besides its writes, in their transaction. With `row_security` it runs with the server's
-    own role."""
+    own role. is_one_statement: whether `write` can be used instead of the other functions."""
+
+    is_one_statement: bool
 
     async def begin(self, connection: PostgresConnection) -> None:
         """Run before the first write. What this raises ends the transaction. Its statements may be sent with those of
@@ -179,7 +181,8 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         if planned is None:
             outcomes = None
         elif self.around is not None:
-            outcomes = await self._run_answered(planned, whole, self.around)
+            is_one = self.around.is_one_statement
+            outcomes = await self._run_answered(planned, whole, self.around) if is_one else None
         else:
             way = way_of(planned, whole)
             outcomes = await self._run_single(way, answer) if isinstance(way, SingleStatement) else None

@@ -40,6 +40,8 @@ EVERY = pytest.mark.parametrize(("method", "path", "sent"), [*WRITES, *CREATES])
 class Recorded:
     """Writes a row at the begin and at the end of each transaction. refuses: at which of the two it raises instead."""
 
+    is_one_statement = False
+
     def __init__(self, refuses: str = "") -> None:
         self.refuses = refuses
         self.replies: list[Reply] = []
