@@ -53,8 +53,8 @@ def compile_answered(plan: WritePlan, shown: Node | None) -> Statement | None:
     readable = () if shown is None else with_alias(shown.rows.criteria, shown.rows.alias, plan.resource.table)
     right = () if plan.checked is None else plan.checked.rights
     row = row_statement(plan, shown, binds, readable, right)
-    document, location, tag, first_head = [f"${len(binds.slots) + number}" for number in range(1, 5)]
-    filled = [term for term in _filled(node, int(first_head[1:])) if term is not None]
+    first = len(binds.slots) + 1
+    filled = [term for term in _filled(node, first + 3) if term is not None]
     if len(filled) < node.width:
         return None
     tests = [f'"c{node.width + number}"' for number in range(bool(readable) + bool(right))]
@@ -62,9 +62,9 @@ def compile_answered(plan: WritePlan, shown: Node | None) -> Statement | None:
     version = "NULL" if node.version is None else f'"c{node.position_of_version}"'
     gaps = f"array_replace(ARRAY[{','.join(map(sql_of, filled))}],NULL,'null')"
     made = [
-        f"convert_to(format({document},VARIADIC {gaps}),'UTF8')",
-        f'format({location},CAST("c0" AS TEXT))',
-        f"format({tag},{version})",
+        f"convert_to(format(${first},VARIADIC {gaps}),'UTF8')",
+        f'format(${first + 1},CAST("c0" AS TEXT))',
+        f"format(${first + 2},{version})",
     ]
     where = f" WHERE {' AND '.join(tests)}" if tests else ""
     answer = f'"the answer" ("id","document","location","etag") AS (SELECT "c0",{",".join(made)} FROM "the row"{where})'

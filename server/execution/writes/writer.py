@@ -181,8 +181,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         if planned is None:
             outcomes = None
         elif self.around is not None:
-            is_one = self.around.is_one_statement
-            outcomes = await self._run_answered(planned, whole, self.around) if is_one else None
+            outcomes = await self._run_answered(planned, whole, self.around)
         else:
             way = way_of(planned, whole)
             outcomes = await self._run_single(way, answer) if isinstance(way, SingleStatement) else None
@@ -202,7 +201,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
     ) -> list[WrittenRow] | None:
         """Run a write that makes its own answer, with what belongs around it, as one statement. Returns None if nothing
         was written, and a transaction has to do it or to find out why."""
-        answered, replies = answered_of(planned, whole), self.replies
+        answered, replies = answered_of(planned, whole) if around.is_one_statement else None, self.replies
         assert replies is not None
         form = None if answered is None else replies.reply_form()
         if answered is None or form is None:
